@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class OutOfRange(ValueError):
+class OutOfRangeError(ValueError):
     """The batch lies outside what the cost model was made for; the message names the quantity and the range."""
 
 
@@ -24,7 +24,7 @@ class StepBatch:
 
 
 class StepCost(Protocol):
-    """Predicts the seconds of one iteration. Pure; raises `OutOfRange`, never extrapolates silently."""
+    """Predicts the seconds of one iteration. Pure; raises `OutOfRangeError`, never extrapolates silently."""
 
     def seconds(self, batch: StepBatch) -> float: ...
 
