@@ -1,0 +1,1 @@
+"""Networks, the sources their weights come from, and the one description both agree on."""
