@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from belady.formats import FormatError, TraceFormat, detect, lines
+from belady.formats.azure import HEADER
 
 FILES = {
     "mooncake_excerpt.jsonl": TraceFormat.MOONCAKE,
