@@ -1,0 +1,1 @@
+"""Wire protocols over HTTP: requests in, deltas out. Knows an `EngineClient`, never an engine."""
