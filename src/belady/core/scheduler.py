@@ -1,0 +1,713 @@
+"""The scheduler: facts and a time in, a plan and events out. One `step` is one engine iteration (or a run of them).
+
+All changes to queues and pages happen here and in the cache it holds; it does not know whether time is real. Same
+facts, same times, same policies: the same plans, whichever driver asks.
+
+Chunked prefill and continuous batching share one token budget per step: decode rows come first, one token each, then
+prefill chunks in order of admission, then new admissions (Sarathi-Serve, "Taming Throughput-Latency Tradeoff in LLM
+Inference", 2024).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from belady.core.budget import StepBudget
+from belady.core.cache import KvCache, Match
+from belady.core.config import ConfigError, CoreConfig
+from belady.core.cost import StepBatch, StepCost
+from belady.core.decodes import Decodes
+from belady.core.events import (
+    Event,
+    Finished,
+    FinishReason,
+    FirstToken,
+    HintOutcome,
+    Loss,
+    Outcome,
+    Preempted,
+    Refused,
+    Scheduled,
+)
+from belady.core.facts import Aborted, Arrived, CapacityChanged, Fact, Hint, ProgramClosed, StepResult
+from belady.core.plan import NO_PAGE, Admit, NewPages, PageCopy, Prefill, StepPlan, Trim
+from belady.core.prefix_tree import KEY_BYTES
+from belady.core.queue import WaitingQueue
+from belady.core.request import Request
+from belady.core.row import Phase, Row
+from belady.core.view import EvictPolicy, OrderPolicy, RequestView
+
+
+class _ArrivalOrder:
+    """Priority, then arrival: what applies when no order policy is configured."""
+
+    def rank(self, request: RequestView, arrived_at: float) -> tuple[float, ...]:
+        return (-request.priority,)
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """What the scheduler must remember of a submitted plan until its result arrives."""
+
+    plan: StepPlan
+    rows: tuple[Row, ...]
+    firsts: tuple[Row, ...]
+    ending: list[Row]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Deltas of the plan being made, each with its row and the row's run (see `Row.run`): entries of rows that are
+    preempted before the plan is complete are dropped."""
+
+    admits: list[tuple[Row, int, Admit]] = field(default_factory=list)
+    prefills: list[tuple[Row, Prefill]] = field(default_factory=list)
+    pages: list[tuple[Row, int, NewPages]] = field(default_factory=list)
+    copies: list[tuple[Row, int, PageCopy]] = field(default_factory=list)
+    trims: list[tuple[Row, int, Trim]] = field(default_factory=list)
+
+
+class Scheduler:
+    """Queues, running rows and the cache of one replica."""
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        *,
+        evict: EvictPolicy,
+        order: OrderPolicy | None = None,
+        cost: StepCost | None = None,
+    ) -> None:
+        if config.step_seconds is not None and cost is None:
+            raise ConfigError("step_seconds: a time budget needs a cost model of the step")
+        self.config = config
+        self.cache = KvCache(config, evict)
+        self._cost = cost
+        self._queue = WaitingQueue(order or _ArrivalOrder())
+        self._rows: dict[int, Row] = {}
+        self._prefilling: dict[int, Row] = {}
+        self._unstored: dict[int, Row] = {}
+        self._decodes = Decodes()
+        self._in_flight: deque[_InFlight] = deque()
+        self._drops: list[int] = []
+        self._events: list[Event] = []
+        self.cache.events = self._events
+        self._windows = [(g, c.window) for g, c in enumerate(config.groups) if c.window is not None]
+        self._draft = _Draft()
+        self._blocked = False
+        self._mixed_priorities = False
+        self._first_priority: int | None = None
+        self._arrivals = 0
+        self._step = 0
+        self._now = 0.0
+
+    # -- what drivers may read -----------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Requests that hold pages and get rows."""
+        return len(self._prefilling) + len(self._decodes)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def usage(self) -> float:
+        """Used share of the fullest pool, cached runs included."""
+        return max(pool.used / pool.capacity if pool.capacity else 1.0 for pool in self.cache.pools)
+
+    def cached_tokens(self) -> int:
+        """Token slots of pages that the prefix tree holds."""
+        return self.cache.cached_pages * self.config.page_size
+
+    def probe(self, request: Request) -> int:
+        """Prompt tokens that a request would find cached now; no side effect."""
+        return min(
+            self.cache.probe(request.namespace, request.prompt) * self.config.key_tokens,
+            request.prompt_tokens,
+        )
+
+    def pending_tokens(self) -> int:
+        """Prompt tokens of waiting and prefilling requests not computed yet: the load a router compares."""
+        return sum(
+            row.target - (row.computed if row.phase is Phase.PREFILL else 0)
+            for row in self._rows.values()
+            if row.phase in (Phase.WAITING, Phase.PREFILL)
+        )
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def step(self, facts: Sequence[Fact], now: float) -> StepPlan:
+        """Apply what happened, decide what to do next.
+
+        Mutates the scheduler; performs no I/O and reads no clock (`now` is seconds on the driver's clock).
+        """
+        self._now = now
+        for fact in facts:
+            self._apply(fact)
+        plan = self._plan()
+        self._events = []
+        self.cache.events = self._events
+        return plan
+
+    def _apply(self, fact: Fact) -> None:
+        if isinstance(fact, StepResult):
+            self._on_result(fact)
+        elif isinstance(fact, Arrived):
+            self._on_arrival(fact)
+        elif isinstance(fact, Aborted):
+            row = self._rows.get(fact.rid)
+            if row is not None:
+                reason = FinishReason.ERROR if fact.reason == "error" else FinishReason.ABORT
+                self._finish(row, reason, self._output_count(row), fact.reason)
+        elif isinstance(fact, ProgramClosed):
+            self.cache.close_program(fact.program, self._now)
+        elif isinstance(fact, CapacityChanged):
+            self._blocked = False
+            self.cache.pools[fact.group].resize(fact.pages)
+        elif isinstance(fact, Hint):
+            # No configured policy acts on hints yet; each is still answered.
+            self._events.append(
+                HintOutcome(self._now, fact.action_id, Outcome.REJECTED, f"unknown_type: {fact.action_type}")
+            )
+        # Graphs, distances and tool times inform forecast policies; without one they change nothing.
+
+    def _on_arrival(self, fact: Arrived) -> None:
+        request = fact.request
+        assert request.rid not in self._rows, f"request {request.rid} arrived twice"
+        config = self.config
+        room = min(
+            pool.capacity for g, pool in enumerate(self.cache.pools) if config.groups[g].window is None
+        )
+        # One page of slack: a fully cached prompt needs a private copy of its last page.
+        most = min(config.max_context, (room - 1) * config.page_size)
+        limit = min(request.max_tokens, most - request.prompt_tokens)
+        if request.prompt_tokens < 1 or request.max_tokens < 1:
+            self._refuse(request, "empty", "a request needs at least one prompt token and one output token")
+            return
+        if limit < 1:
+            what = "context window" if most == config.max_context else "KV cache"
+            self._refuse(
+                request,
+                "too_long",
+                f"{request.prompt_tokens} prompt tokens leave no room for output: the {what} holds {most} tokens",
+            )
+            return
+        self._arrivals += 1
+        self._blocked = False
+        if self._first_priority is None:
+            self._first_priority = request.priority
+        self._mixed_priorities = self._mixed_priorities or request.priority != self._first_priority
+        row = Row(request, self._arrivals, fact.at, limit)
+        self._rows[request.rid] = row
+        self._queue.push(row)
+
+    def _refuse(self, request: Request, reason: str, detail: str) -> None:
+        self._events.append(Refused(self._now, request.rid, reason, detail))
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def _on_result(self, result: StepResult) -> None:
+        flight = self._in_flight.popleft()
+        plan = flight.plan
+        assert plan.step == result.step, f"result of step {result.step}, but step {plan.step} is next"
+        assert 1 <= result.iterations <= plan.repeat
+        if plan.repeat > 1:
+            self._decodes.clock -= plan.repeat - result.iterations
+            flight.ending = self._decodes.pop_ended()
+        if result.tokens is not None:
+            self._receive(flight, result.tokens.tolist(), result.iterations)
+        for row in flight.firsts:
+            self._on_prefilled(row)
+        for stop in result.stops:
+            row_or_none = self._rows.get(stop.rid)
+            if row_or_none is not None:
+                reason = FinishReason.ERROR if stop.reason == "error" else FinishReason.STOP
+                self._finish(row_or_none, reason, stop.output_tokens, stop.reason)
+        for row in flight.ending:
+            if row.phase is Phase.ENDING:
+                self._finish(row, FinishReason.LENGTH, row.generated, "")
+
+    def _receive(self, flight: _InFlight, tokens: list[int], iterations: int) -> None:
+        rows = flight.firsts + flight.rows
+        assert len(tokens) == iterations * len(rows), "the result has the wrong number of tokens"
+        if iterations == 1:
+            for row, token in zip(rows, tokens, strict=True):
+                row.output.append(token)
+        else:
+            for index, row in enumerate(rows):
+                row.output.extend(tokens[index :: len(rows)])
+
+    def _on_prefilled(self, row: Row) -> None:
+        if row.phase is Phase.DONE:
+            return
+        self._unstored.pop(row.rid, None)
+        if not row.first_seen:
+            row.first_seen = True
+            self._events.append(FirstToken(self._now, row.rid))
+        if row.phase is not Phase.WAITING:
+            size = self.config.page_size
+            self._store(row, row.target // size * size)
+
+    def _output_count(self, row: Row) -> int:
+        """Output tokens whose values are known (planned ones where a simulation has none)."""
+        if not row.first_seen:
+            return len(row.output)
+        return len(row.output) or self._decodes.generated(row)
+
+    def _finish(self, row: Row, reason: FinishReason, output_tokens: int, detail: str) -> None:
+        request = row.request
+        if row.phase is Phase.WAITING:
+            row.phase = Phase.DONE
+            self._queue.discard(row)
+        else:
+            self._retire(row, output_tokens, keep=reason is not FinishReason.ERROR)
+            row.phase = Phase.DONE
+        del self._rows[request.rid]
+        self._events.append(
+            Finished(
+                self._now,
+                request.rid,
+                reason,
+                request.prompt_tokens,
+                output_tokens,
+                row.cached or 0,
+                row.preemptions,
+                detail,
+            )
+        )
+
+    def _retire(self, row: Row, output_tokens: int, *, keep: bool) -> int:
+        """Take a row's pages back, storing what it computed when `keep`. Returns tokens of KV that were not kept."""
+        if row.phase is Phase.DECODE:
+            self._decodes.leave(row)
+        elif row.phase is Phase.PREFILL:
+            del self._prefilling[row.rid]
+        self._unstored.pop(row.rid, None)
+        # The last sampled token has no KV; a late stop leaves KV behind the end, which is not kept.
+        valid = min(row.computed, row.request.prompt_tokens + max(0, output_tokens - 1))
+        lost = row.computed - (self._store(row, valid) if keep else 0)
+        self._release(row)
+        self._drops.append(row.rid)
+        self._blocked = False
+        return max(0, lost)
+
+    def _store(self, row: Row, tokens: int) -> int:
+        """Give the KV of the first `tokens` tokens to the tree; returns how many of them the tree has."""
+        anchor = row.anchor
+        assert anchor is not None
+        if not self.config.prefix_cache:
+            return 0
+        unit = self.config.key_tokens
+        if unit > 1 and tokens < row.request.prompt_tokens:
+            tokens = tokens // unit * unit
+        keys = row.keys(tokens)
+        count = len(keys) // KEY_BYTES
+        if count <= anchor.end:
+            return min(tokens, count * unit)
+        request = row.request
+        span, new_from = self.cache.insert(
+            anchor, keys, row.tables, request.program, self._now, request.namespace
+        )
+        self.cache.pin(span)
+        self.cache.unpin(anchor, self._now)
+        row.anchor = span
+        if new_from < count:
+            # Earlier pages of ours were stored by somebody else meanwhile: duplicates, freed when the row ends.
+            first = new_from // self.cache.page_keys
+            assert first >= row.own_from
+            row.duplicates.extend(row.tables[0][row.own_from : first])
+            row.own_from = -(-count // self.cache.page_keys)
+        if request.reuse:
+            self.cache.annotate(span, request.reuse, self._now)
+        return min(tokens, count * unit)
+
+    def _release(self, row: Row) -> None:
+        windowed = {g for g, _ in self._windows}
+        for group, pool in enumerate(self.cache.pools):
+            pool.release(row.page_list(group, group in windowed))
+        assert row.anchor is not None
+        self.cache.unpin(row.anchor, self._now)
+        row.anchor = None
+        row.tables = []
+        row.duplicates = []
+        row.own_from = 0
+
+    # -- planning ------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> StepPlan:
+        self._preempt_for_priority()
+        if self._steady() and self._in_flight:
+            # A run of iterations can stand in one plan, but only when nothing before it may still change its rows.
+            return StepPlan(self._step, events=tuple(self._events))
+        draft = self._draft
+        repeat = self._plan_decodes(draft)
+        decodes, rows, context = self._decodes.rids(), self._decodes.rows(), self._decodes.context()
+        self._decodes.clock += repeat
+        ending = self._decodes.pop_ended() if repeat == 1 else []
+        if repeat == 1:
+            budget = StepBudget(self.config, self._cost, len(decodes), context)
+            for row in list(self._prefilling.values()):
+                self._plan_chunk(row, budget, draft)
+            self._admit(budget, draft)
+            if not (draft.prefills or decodes or self._in_flight) and self._prefilling:
+                self._break_jam(budget, draft)
+        return self._commit(draft, decodes, rows, context, repeat, ending)
+
+    def _commit(
+        self,
+        draft: _Draft,
+        decodes: tuple[int, ...],
+        rows: tuple[Row, ...],
+        context: int,
+        repeat: int,
+        ending: list[Row],
+    ) -> StepPlan:
+        """Freeze the draft into a plan and remember what its result will mean."""
+        if not decodes and not draft.prefills:
+            # Nothing to run; deltas already drafted wait for the next plan.
+            return StepPlan(self._step, events=tuple(self._events))
+        self._draft = _Draft()
+        self._step += 1
+        prefills = tuple(p for _, p in draft.prefills)
+        firsts = tuple(row for row, p in draft.prefills if p.samples)
+        ending.extend(row for row in firsts if row.phase is Phase.ENDING)
+        batch = [(p.count, p.start) for p in prefills]
+        drops, self._drops = tuple(self._drops), []
+        plan = StepPlan(
+            step=self._step,
+            admits=tuple(a for row, run, a in draft.admits if _current(row, run)),
+            prefills=prefills,
+            decodes=decodes,
+            pages=tuple(n for row, run, n in draft.pages if _current(row, run)),
+            copies=tuple(c for row, run, c in draft.copies if _current(row, run)),
+            trims=tuple(t for row, run, t in draft.trims if _current(row, run)),
+            drops=drops,
+            repeat=repeat,
+            tokens=len(decodes) + sum(count for count, _ in batch),
+            context_tokens=context,
+            seconds=self._cost.seconds(StepBatch(len(decodes), context, batch)) if self._cost else None,
+            events=tuple(self._events),
+        )
+        self._in_flight.append(_InFlight(plan, rows, firsts, ending))
+        return plan
+
+    def _steady(self) -> bool:
+        """Only decode rows, and nobody waits who could be admitted: the next plan may stand for many iterations."""
+        return bool(self._decodes) and not self._prefilling and (self._blocked or not len(self._queue))
+
+    def _plan_decodes(self, draft: _Draft) -> int:
+        """Pages for the decode rows' next iteration; returns the number of iterations this plan stands for."""
+        if not self._decodes:
+            return 1
+        self._page_decodes(draft, self._decodes.clock + 1, must=True)
+        return self._extend(draft) if self._steady() and not self._in_flight else 1
+
+    def _extend(self, draft: _Draft) -> int:
+        ends = self._decodes.until_end()
+        if ends is None:
+            return 1
+        most = min(self.config.max_repeat, ends)
+        return self._page_decodes(draft, self._decodes.clock + most, must=False) - self._decodes.clock
+
+    def _page_decodes(self, draft: _Draft, upto: int, *, must: bool) -> int:
+        """Give decode rows the pages they need for all iterations before `upto`; returns the iteration reached.
+
+        When `must`, rows are preempted until the pages suffice.
+        """
+        while (due := self._decodes.pop_page(upto)) is not None:
+            at, row = due
+            size = self.config.page_size
+            while row.phase is Phase.DECODE:
+                capacity = len(row.tables[0]) * size
+                if self._grow(row, capacity, draft, trim=must):
+                    self._decodes.need_page_at(row, capacity + size)
+                    break
+                if not must:
+                    self._decodes.need_page_at(row, capacity)
+                    return max(at, self._decodes.clock + 1)
+                self._preempt(self._worst())
+        return upto
+
+    def _grow(self, row: Row, capacity: int, draft: _Draft, *, trim: bool) -> bool:
+        """One more page in every block table of a row that has room for `capacity` tokens. With `trim`, first give back
+        the pages that have left the window of the token at `capacity` (not in a run of iterations: earlier ones still
+        read them). False and nothing taken when pages are short."""
+        size = self.config.page_size
+        if trim:
+            for group, window in self._windows:
+                self._trim_window(row, group, max(0, capacity - window) // size, draft)
+        got: list[list[int]] = []
+        for group in range(len(row.tables)):
+            pages = self.cache.take(group, 1, self._now)
+            if pages is None:
+                for taken_group, taken in enumerate(got):
+                    self.cache.pools[taken_group].release(taken)
+                return False
+            got.append(pages)
+        for group, pages in enumerate(got):
+            row.tables[group].extend(pages)
+            draft.pages.append((row, row.run, NewPages(row.rid, group, tuple(pages))))
+        return True
+
+    def _trim_window(self, row: Row, group: int, upto: int, draft: _Draft) -> None:
+        table = row.tables[group]
+        upto = min(upto, len(table))
+        if upto == 0 or table[upto - 1] == NO_PAGE:
+            return
+        first = upto
+        while first > 0 and table[first - 1] != NO_PAGE:
+            first -= 1
+        self.cache.pools[group].release(table[first:upto])
+        table[first:upto] = [NO_PAGE] * (upto - first)
+        draft.trims.append((row, row.run, Trim(row.rid, group, upto)))
+
+    def _plan_chunk(self, row: Row, budget: StepBudget, draft: _Draft) -> None:
+        """Plan the next prefill chunk of a row, if the budget and window pools allow one."""
+        start = row.computed
+        stop = row.target
+        if row.checkpoint is not None:
+            if start == row.checkpoint:
+                self._fill_checkpoint(row)
+            elif start < row.checkpoint:
+                stop = row.checkpoint
+        count = budget.chunk(stop - start, start)
+        while count > 0 and not self._grow_for_chunk(row, start, count, draft):
+            count //= 2
+        if count <= 0:
+            return
+        done = start + count
+        samples = done == row.target
+        budget.spend(count, start)
+        row.computed = done
+        draft.prefills.append((row, Prefill(row.rid, start, count, samples)))
+        if not samples:
+            return
+        del self._prefilling[row.rid]
+        row.generated += 1
+        if row.generated >= row.limit:
+            row.phase = Phase.ENDING
+            return
+        self._decodes.join(row)
+        self._decodes.need_page_at(row, len(row.tables[0]) * self.config.page_size)
+
+    def _fill_checkpoint(self, row: Row) -> None:
+        """The row has just computed the window that the tree lacked at a branch: share it, so that the next request to
+        branch here hits. (Where to keep state for reuse: Marconi, "Prefix Caching for the Era of Hybrid LLMs", 2024.)"""
+        assert row.anchor is not None and row.checkpoint is not None
+        self.cache.refill(row.anchor, row.checkpoint // self.config.key_tokens, row.tables)
+        row.checkpoint = None
+
+    def _grow_for_chunk(self, row: Row, start: int, count: int, draft: _Draft) -> bool:
+        """Group 0 holds the whole prompt since admission; window groups grow chunk by chunk."""
+        if not self._windows:
+            return True
+        size = self.config.page_size
+        want = -(-(start + count) // size)
+        for group, window in self._windows:
+            self._trim_window(row, group, max(0, start - window) // size, draft)
+            table = row.tables[group]
+            if want > len(table):
+                pages = self.cache.take(group, want - len(table), self._now)
+                if pages is None:
+                    return False
+                table.extend(pages)
+                draft.pages.append((row, row.run, NewPages(row.rid, group, tuple(pages))))
+        return True
+
+    # -- admission -----------------------------------------------------------------------------------------------
+
+    def _admit(self, budget: StepBudget, draft: _Draft) -> None:
+        deferred: list[Row] = []
+        while budget.open:
+            row = self._queue.head()
+            if row is None:
+                break
+            if self.running >= self.config.max_running or self._unsettled(row):
+                self._blocked = True
+                break
+            if self._shares_unfinished_prefill(row):
+                deferred.append(self._queue.pop())
+                continue
+            if not self._try_admit(row, draft):
+                self._blocked = True
+                break
+            self._queue.pop()
+            row.phase = Phase.PREFILL
+            self._prefilling[row.rid] = self._unstored[row.rid] = row
+            self._plan_chunk(row, budget, draft)
+        for row in deferred:
+            self._queue.push(row)
+
+    def _unsettled(self, row: Row) -> bool:
+        """A token of the row is still in flight from before its preemption."""
+        return row.settle is not None and bool(self._in_flight) and self._in_flight[0].plan.step <= row.settle
+
+    def _shares_unfinished_prefill(self, row: Row) -> bool:
+        """Somebody is computing a longer part of this prompt than is cached: waiting for it costs less than doing it
+        twice. It ends with that prefill, so nobody starves."""
+        if not self._unstored or not self.config.prefix_cache:
+            return False
+        request = row.request
+        size = self.cache.page_keys
+        cached: int | None = None
+        for other in self._unstored.values():
+            if other.request.namespace != request.namespace:
+                continue
+            shared = self.cache.common_keys(request.prompt, other.request.prompt) // size * size
+            if shared < size:
+                continue
+            if cached is None:
+                cached = self.cache.probe(request.namespace, request.prompt)
+            if shared > cached and other.anchor is not None and other.anchor.end < shared:
+                return True
+        return False
+
+    def _try_admit(self, row: Row, draft: _Draft) -> bool:
+        """Match, pin, then look for room: pinning turns evictable pages into protected ones."""
+        request, unit = row.request, self.config.key_tokens
+        row.run += 1
+        total = request.prompt_tokens + row.generated
+        keys = row.keys(total) if self.config.prefix_cache else b""
+        match = self.cache.match(request.namespace, keys, request.program, self._now)
+        matched = min(match.keys * unit, total)
+        limit = min(matched, total - 1)
+        # A key stands for `unit` tokens; windows are checked in whole keys.
+        fit = usable = min(self.cache.usable_keys(match, -(-limit // unit)) * unit, limit)
+        tables = self._make_tables(match, usable, total, row, draft)
+        if tables is None and match.keys and not self.running:
+            # Nobody will free pages: do without the match, which pins some, rather than wait for ever.
+            self.cache.unpin(match.span, self._now)
+            usable, match = 0, self.cache.match(request.namespace, b"", request.program, self._now)
+            tables = self._make_tables(match, 0, total, row, draft)
+        if tables is None:
+            self.cache.unpin(match.span, self._now)
+            return False
+        row.anchor, row.tables, row.duplicates = match.span, tables, []
+        row.own_from = usable // self.config.page_size
+        row.computed, row.target = usable, total
+        row.settle = None
+        row.checkpoint = limit // self.config.page_size * self.config.page_size if fit < limit else None
+        if row.cached is None:
+            row.cached = min(usable, request.prompt_tokens)
+        losses = _losses(matched, limit, fit, usable, match.ghost_keys * unit)
+        self._events.append(
+            Scheduled(
+                self._now,
+                row.rid,
+                request.prompt_tokens,
+                matched,
+                usable,
+                0,
+                matched - usable,
+                losses,
+                row.preemptions > 0,
+            )
+        )
+        snapshot = tuple(tuple(table) for table in tables)
+        admit = Admit(request, usable, snapshot, row.generated, row.output.tobytes())
+        draft.admits.append((row, row.run, admit))
+        return True
+
+    def _make_tables(
+        self, match: Match, usable: int, total: int, row: Row, draft: _Draft
+    ) -> list[list[int]] | None:
+        """Block tables for the first `usable` tokens, shared, and in group 0 fresh pages up to `total` tokens. A partly
+        filled page is copied. None and nothing taken when pages are short."""
+        size, unit = self.config.page_size, self.config.key_tokens
+        shared_pages, partial = divmod(usable, size)
+        windows = dict(self._windows)
+        tables: list[list[int]] = []
+        copies: list[PageCopy] = []
+        taken: list[tuple[int, list[int]]] = []
+        for group in range(len(self.cache.pools)):
+            path = self.cache.table(match.span, -(-usable // unit), group) if usable else []
+            table = path[:shared_pages]
+            want = (-(-total // size) if group not in windows else -(-usable // size)) - shared_pages
+            if group in windows:
+                # References before taking: a take may strip window pages of the very path.
+                self.cache.pools[group].share(path)
+                taken.append((group, [page for page in path if page != NO_PAGE]))
+            fresh = self.cache.take(group, want, self._now)
+            if fresh is None:
+                for taken_group, pages in taken:
+                    self.cache.pools[taken_group].release(pages)
+                return None
+            taken.append((group, fresh))
+            if partial and fresh and path[shared_pages] != NO_PAGE:
+                copies.append(PageCopy(group, path[shared_pages], fresh[0], partial))
+            if group in windows and partial:
+                self.cache.pools[group].release(path[shared_pages:])
+            tables.append(table + fresh)
+        draft.copies.extend((row, row.run, copy) for copy in copies)
+        return tables
+
+    # -- preemption ----------------------------------------------------------------------------------------------
+
+    def _preempt_for_priority(self) -> None:
+        """A waiting request that found no room takes it from a running one of lower priority."""
+        if not self._blocked or not self._mixed_priorities:
+            return
+        head = self._queue.head()
+        if head is None or not self.running:
+            return
+        worst = self._worst()
+        if worst.request.priority < head.request.priority:
+            self._preempt(worst)
+
+    def _worst(self) -> Row:
+        """The running row to give way: lowest priority, then latest arrival."""
+        rows = [*self._prefilling.values(), *self._decodes.rows()]
+        return min(rows, key=lambda row: (row.request.priority, -row.seq))
+
+    def _preempt(self, row: Row) -> None:
+        lost = self._retire(row, self._output_count(row), keep=True)
+        row.phase = Phase.WAITING
+        row.preemptions += 1
+        row.settle = self._in_flight[-1].plan.step if self._in_flight else None
+        row.computed = 0
+        self._queue.push(row)
+        self._events.append(Preempted(self._now, row.rid, lost))
+
+    def _break_jam(self, budget: StepBudget, draft: _Draft) -> None:
+        """Prefilling rows hold each other's sliding-window pages: let the later ones go until the first fits."""
+        while not draft.prefills:
+            rows = list(self._prefilling.values())
+            best = max(rows, key=lambda row: (row.request.priority, -row.seq))
+            if len(rows) > 1:
+                self._preempt(min(rows, key=lambda row: (row.request.priority, -row.seq)))
+            self._plan_chunk(best, budget, draft)
+            assert draft.prefills or len(rows) > 1, "one request alone does not fit a sliding-window pool"
+
+    def check_integrity(self) -> None:
+        """Raise `AssertionError` unless every page reference is held by exactly the spans and rows that should."""
+        windowed = {g for g, _ in self._windows}
+        held: list[list[int]] = [[] for _ in self.cache.pools]
+        pins: dict[int, int] = {}
+        for row in self._rows.values():
+            for group, pages in enumerate(held):
+                pages.extend(row.page_list(group, group in windowed))
+            if row.anchor is not None:
+                pins[id(row.anchor)] = pins.get(id(row.anchor), 0) + 1
+        self.cache.check_integrity(held)
+        for span in self.cache.tree:
+            assert span.pins == pins.get(id(span), 0), f"span {span.oid} has {span.pins} pins"
+        waiting = sum(1 for row in self._rows.values() if row.phase is Phase.WAITING)
+        assert waiting == len(self._queue), f"{waiting} rows wait, the queue counts {len(self._queue)}"
+
+
+def _current(row: Row, run: int) -> bool:
+    return row.run == run and row.phase in (Phase.PREFILL, Phase.DECODE, Phase.ENDING)
+
+
+def _losses(matched: int, limit: int, fit: int, usable: int, ghost: int) -> tuple[tuple[Loss, int], ...]:
+    """Tokens not reused, by reason; zero counts are left out."""
+    counts = (
+        (Loss.LAST_TOKEN, matched - limit),
+        (Loss.WINDOW, limit - fit),
+        (Loss.NO_ROOM, fit - usable),
+        (Loss.EVICTED, ghost),
+    )
+    return tuple((reason, tokens) for reason, tokens in counts if tokens)

@@ -1,0 +1,1 @@
+"""Policies: one file per published idea, named for it. They propose; the core disposes. Pure, like the core."""

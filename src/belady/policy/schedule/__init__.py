@@ -1,0 +1,1 @@
+"""Order policies: which waiting request is admitted first (`belady.core.view.OrderPolicy`)."""
