@@ -1,0 +1,1 @@
+"""Text in and out of a model: tokenizers, incremental detokenising, stop strings, chat templates. A leaf."""
