@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.formats import AzureRow, FormatError, read_azure
@@ -72,6 +72,7 @@ def test_wrong_header_and_no_rows(tmp_path: Path) -> None:
         list(read_azure(_write(tmp_path / "b", HEADER)))
 
 
+@settings(deadline=None)
 @given(position=st.integers(0, len(GOOD) - 3), junk=st.binary(min_size=1, max_size=6))
 def test_damage_never_escapes_as_another_exception(
     tmp_path_factory: pytest.TempPathFactory, position: int, junk: bytes

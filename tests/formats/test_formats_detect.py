@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.formats import FormatError, TraceFormat, detect, lines
@@ -31,6 +31,7 @@ def test_a_byte_order_mark_and_blank_lines_are_skipped(excerpts: Path, tmp_path:
     assert detect(path) is TraceFormat.AZURE
 
 
+@settings(deadline=None)
 @given(
     st.binary(max_size=40).filter(lambda data: HEADER not in data)
     | st.dictionaries(st.text(max_size=4), st.none()).map(lambda d: repr(d).encode())

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.formats import FormatError, MooncakeRow, read_mooncake, write_mooncake
@@ -87,6 +87,7 @@ def test_unreadable_files_are_format_errors(tmp_path: Path) -> None:
         assert caught.value.line is None
 
 
+@settings(deadline=None)
 @given(cut=st.integers(1, 200))
 def test_truncated_gzip_is_a_format_error(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     whole = gzip.compress(b"".join(GOOD.replace(b"5,", b"%d," % n, 1) for n in range(10, 90)))
@@ -95,6 +96,7 @@ def test_truncated_gzip_is_a_format_error(tmp_path_factory: pytest.TempPathFacto
         list(read_mooncake(path))
 
 
+@settings(deadline=None)
 @given(position=st.integers(0, len(GOOD) - 2), junk=st.binary(min_size=1, max_size=6))
 def test_damage_never_escapes_as_another_exception(
     tmp_path_factory: pytest.TempPathFactory, position: int, junk: bytes

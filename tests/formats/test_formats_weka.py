@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.formats import (
@@ -91,6 +91,7 @@ def test_fields_of_a_call(tmp_path: Path) -> None:
     assert (streamed.ttft, streamed.think_time, streamed.input_tokens) == (1.5, 2.0, 200)
 
 
+@settings(deadline=None)
 @given(RANGES, RANGES)
 def test_common_prefix_equals_the_expanded_comparison(
     a: list[tuple[int, int]], b: list[tuple[int, int]]
@@ -105,6 +106,7 @@ def test_common_prefix_equals_the_expanded_comparison(
     assert common_prefix_blocks(a, a) == len(left)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_common_prefix_does_not_depend_on_how_runs_are_cut(length: int, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, length), max_size=5)) | {length})
@@ -134,6 +136,7 @@ def test_a_bad_conversation_is_named(tmp_path: Path, call: dict[str, Any], probl
     assert problem in caught.value.problem
 
 
+@settings(deadline=None)
 @given(position=st.integers(0, 200), junk=st.binary(min_size=1, max_size=5))
 def test_damage_never_escapes_as_another_exception(
     tmp_path_factory: pytest.TempPathFactory, position: int, junk: bytes

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.report.axis import Axis, humanize, log_ticks, nice_ticks, resolve
@@ -15,6 +15,7 @@ NUMBERS = st.floats(-1e15, 1e15, allow_nan=False)
 SIZES = st.floats(1e-9, 1e12)
 
 
+@settings(deadline=None)
 @given(NUMBERS, SIZES, st.integers(2, 12))
 def test_nice_ticks(low: float, size: float, target: int) -> None:
     high = low + max(size, abs(low) * 1e-6)
@@ -27,6 +28,7 @@ def test_nice_ticks(low: float, size: float, target: int) -> None:
         assert min(abs(lead - nice) for nice in (1, 2, 2.5, 5)) < 1e-3
 
 
+@settings(deadline=None)
 @given(st.floats(1e-9, 1e9), st.floats(1.01, 1e12))
 def test_log_ticks(low: float, factor: float) -> None:
     ticks = log_ticks(low, low * factor)
@@ -35,6 +37,7 @@ def test_log_ticks(low: float, factor: float) -> None:
     assert ticks[0] >= low * 0.999 and ticks[-1] <= low * factor * 1.001
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=6),
     st.sampled_from(["", "s", "B", "%"]),
@@ -52,6 +55,7 @@ def test_any_values_give_a_usable_scale(
     assert all(0 <= scale.share(v) <= 1 for v in values if math.isfinite(v))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=5), st.sampled_from(["", "s", "B"]))
 def test_neighbouring_labels_differ(values: list[float], unit: str) -> None:
     labels = [text for _, text in resolve(Axis(unit=unit), values, from_zero=True).ticks]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.report.bench_json import BenchReport, Result, compared, from_json, to_json
@@ -50,6 +50,7 @@ def test_every_field_is_present_and_reads_back() -> None:
     assert from_json(text) == report
 
 
+@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
 def test_goals_are_judged_by_their_side(ours: float, goal: float) -> None:
     lower = compared("m", "c", "s", ours, better="lower", goal=goal)

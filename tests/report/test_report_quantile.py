@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.report.quantile import cdf, floor_rank, nearest_rank
@@ -15,6 +15,7 @@ VALUES = st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=80)
 PERCENT = st.integers(1, 1000).map(lambda k: k / 1000)
 
 
+@settings(deadline=None)
 @given(VALUES, st.integers(1, 1000))
 def test_nearest_rank_is_the_least_value_with_enough_below(values: list[float], mille: int) -> None:
     n = len(values)
@@ -23,6 +24,7 @@ def test_nearest_rank_is_the_least_value_with_enough_below(values: list[float], 
     assert nearest_rank(sorted(values), mille / 1000) == expected
 
 
+@settings(deadline=None)
 @given(VALUES, PERCENT)
 def test_floor_rank_is_the_stated_rule(values: list[float], p: float) -> None:
     ordered = sorted(values)
@@ -35,6 +37,7 @@ def test_the_two_rules_differ_where_they_should() -> None:
     assert (nearest_rank(ordered, 1.0), floor_rank(ordered, 1.0), floor_rank(ordered, 0.0)) == (4.0, 4.0, 1.0)
 
 
+@settings(deadline=None)
 @given(VALUES, st.integers(2, 30))
 def test_cdf_points_lie_on_the_exact_curve(values: list[float], limit: int) -> None:
     points = cdf(values, limit)

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belady.report.axis import Axis
@@ -31,6 +31,7 @@ def _kind(root: ElementTree.Element, tag: str, css: str) -> list[ElementTree.Ele
     return [e for e in root.iter(NS + tag) if css in e.get("class", "").split()]
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, max_size=30), st.booleans(), st.booleans())
 def test_lines_survive_any_values(ys: list[float], step: bool, log: bool) -> None:
     series = Series(name="a", x=list(range(len(ys))), y=ys)
@@ -59,6 +60,7 @@ def test_long_series_stay_small_and_keep_their_spike() -> None:
     assert 31_337 in spikes(ys, 600)
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, max_size=200), st.integers(4, 60))
 def test_spikes_keep_extremes_ends_and_gaps(values: list[float], limit: int) -> None:
     kept = spikes(values, limit)
@@ -72,6 +74,7 @@ def test_spikes_keep_extremes_ends_and_gaps(values: list[float], limit: int) -> 
     assert any(not math.isfinite(values[i]) for i in kept) == (len(finite) < len(values))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.data())
 def test_stacked_peaks_survive_thinning(n: int, data: st.DataObject) -> None:
     column = st.lists(st.integers(0, 9).map(float), min_size=n, max_size=n)
