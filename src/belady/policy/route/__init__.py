@@ -1,0 +1,1 @@
+"""Route policies: which replica serves a request (`belady.policy.route.view.RoutePolicy`)."""
