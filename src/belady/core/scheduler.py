@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from belady.core.budget import StepBudget
-from belady.core.cache import KvCache, Match
+from belady.core.cache import KvCache
 from belady.core.config import ConfigError, CoreConfig
 from belady.core.cost import StepBatch, StepCost
 from belady.core.decodes import Decodes
@@ -32,8 +32,7 @@ from belady.core.events import (
     Scheduled,
 )
 from belady.core.facts import Aborted, Arrived, CapacityChanged, Fact, Hint, ProgramClosed, StepResult
-from belady.core.plan import NO_PAGE, Admit, NewPages, PageCopy, Prefill, StepPlan, Trim
-from belady.core.prefix_tree import KEY_BYTES
+from belady.core.plan import Admit, Prefill, StepPlan
 from belady.core.queue import WaitingQueue
 from belady.core.request import Request
 from belady.core.row import Phase, Row
@@ -55,18 +54,6 @@ class _InFlight:
     rows: tuple[Row, ...]
     firsts: tuple[Row, ...]
     ending: list[Row]
-
-
-@dataclass(slots=True)
-class _Draft:
-    """Deltas of the plan being made, each with its row and the row's run (see `Row.run`): entries of rows that are
-    preempted before the plan is complete are dropped."""
-
-    admits: list[tuple[Row, int, Admit]] = field(default_factory=list)
-    prefills: list[tuple[Row, Prefill]] = field(default_factory=list)
-    pages: list[tuple[Row, int, NewPages]] = field(default_factory=list)
-    copies: list[tuple[Row, int, PageCopy]] = field(default_factory=list)
-    trims: list[tuple[Row, int, Trim]] = field(default_factory=list)
 
 
 class Scheduler:
@@ -94,8 +81,8 @@ class Scheduler:
         self._drops: list[int] = []
         self._events: list[Event] = []
         self.cache.events = self._events
-        self._windows = [(g, c.window) for g, c in enumerate(config.groups) if c.window is not None]
-        self._draft = _Draft()
+        self._tables = BlockTables(config, self.cache)
+        self._draft = Draft()
         self._blocked = False
         self._mixed_priorities = False
         self._first_priority: int | None = None
@@ -249,7 +236,7 @@ class Scheduler:
             self._events.append(FirstToken(self._now, row.rid))
         if row.phase is not Phase.WAITING:
             size = self.config.page_size
-            self._store(row, row.target // size * size)
+            self._tables.store(row, row.target // size * size, self._now)
 
     def _output_count(self, row: Row) -> int:
         """Output tokens whose values are known (planned ones where a simulation has none)."""
@@ -288,52 +275,11 @@ class Scheduler:
         self._unstored.pop(row.rid, None)
         # The last sampled token has no KV; a late stop leaves KV behind the end, which is not kept.
         valid = min(row.computed, row.request.prompt_tokens + max(0, output_tokens - 1))
-        lost = row.computed - (self._store(row, valid) if keep else 0)
-        self._release(row)
+        lost = row.computed - (self._tables.store(row, valid, self._now) if keep else 0)
+        self._tables.release(row, self._now)
         self._drops.append(row.rid)
         self._blocked = False
         return max(0, lost)
-
-    def _store(self, row: Row, tokens: int) -> int:
-        """Give the KV of the first `tokens` tokens to the tree; returns how many of them the tree has."""
-        anchor = row.anchor
-        assert anchor is not None
-        if not self.config.prefix_cache:
-            return 0
-        unit = self.config.key_tokens
-        if unit > 1 and tokens < row.request.prompt_tokens:
-            tokens = tokens // unit * unit
-        keys = row.keys(tokens)
-        count = len(keys) // KEY_BYTES
-        if count <= anchor.end:
-            return min(tokens, count * unit)
-        request = row.request
-        span, new_from = self.cache.insert(
-            anchor, keys, row.tables, request.program, self._now, request.namespace
-        )
-        self.cache.pin(span)
-        self.cache.unpin(anchor, self._now)
-        row.anchor = span
-        if new_from < count:
-            # Earlier pages of ours were stored by somebody else meanwhile: duplicates, freed when the row ends.
-            first = new_from // self.cache.page_keys
-            assert first >= row.own_from
-            row.duplicates.extend(row.tables[0][row.own_from : first])
-            row.own_from = -(-count // self.cache.page_keys)
-        if request.reuse:
-            self.cache.annotate(span, request.reuse, self._now)
-        return min(tokens, count * unit)
-
-    def _release(self, row: Row) -> None:
-        windowed = {g for g, _ in self._windows}
-        for group, pool in enumerate(self.cache.pools):
-            pool.release(row.page_list(group, group in windowed))
-        assert row.anchor is not None
-        self.cache.unpin(row.anchor, self._now)
-        row.anchor = None
-        row.tables = []
-        row.duplicates = []
-        row.own_from = 0
 
     # -- planning ------------------------------------------------------------------------------------------------
 
@@ -358,7 +304,7 @@ class Scheduler:
 
     def _commit(
         self,
-        draft: _Draft,
+        draft: Draft,
         decodes: tuple[int, ...],
         rows: tuple[Row, ...],
         context: int,
@@ -369,7 +315,7 @@ class Scheduler:
         if not decodes and not draft.prefills:
             # Nothing to run; deltas already drafted wait for the next plan.
             return StepPlan(self._step, events=tuple(self._events))
-        self._draft = _Draft()
+        self._draft = Draft()
         self._step += 1
         prefills = tuple(p for _, p in draft.prefills)
         firsts = tuple(row for row, p in draft.prefills if p.samples)
@@ -378,12 +324,12 @@ class Scheduler:
         drops, self._drops = tuple(self._drops), []
         plan = StepPlan(
             step=self._step,
-            admits=tuple(a for row, run, a in draft.admits if _current(row, run)),
+            admits=tuple(a for row, run, a in draft.admits if current(row, run)),
             prefills=prefills,
             decodes=decodes,
-            pages=tuple(n for row, run, n in draft.pages if _current(row, run)),
-            copies=tuple(c for row, run, c in draft.copies if _current(row, run)),
-            trims=tuple(t for row, run, t in draft.trims if _current(row, run)),
+            pages=tuple(n for row, run, n in draft.pages if current(row, run)),
+            copies=tuple(c for row, run, c in draft.copies if current(row, run)),
+            trims=tuple(t for row, run, t in draft.trims if current(row, run)),
             drops=drops,
             repeat=repeat,
             tokens=len(decodes) + sum(count for count, _ in batch),
@@ -398,21 +344,21 @@ class Scheduler:
         """Only decode rows, and nobody waits who could be admitted: the next plan may stand for many iterations."""
         return bool(self._decodes) and not self._prefilling and (self._blocked or not len(self._queue))
 
-    def _plan_decodes(self, draft: _Draft) -> int:
+    def _plan_decodes(self, draft: Draft) -> int:
         """Pages for the decode rows' next iteration; returns the number of iterations this plan stands for."""
         if not self._decodes:
             return 1
         self._page_decodes(draft, self._decodes.clock + 1, must=True)
         return self._extend(draft) if self._steady() and not self._in_flight else 1
 
-    def _extend(self, draft: _Draft) -> int:
+    def _extend(self, draft: Draft) -> int:
         ends = self._decodes.until_end()
         if ends is None:
             return 1
         most = min(self.config.max_repeat, ends)
         return self._page_decodes(draft, self._decodes.clock + most, must=False) - self._decodes.clock
 
-    def _page_decodes(self, draft: _Draft, upto: int, *, must: bool) -> int:
+    def _page_decodes(self, draft: Draft, upto: int, *, must: bool) -> int:
         """Give decode rows the pages they need for all iterations before `upto`; returns the iteration reached.
 
         When `must`, rows are preempted until the pages suffice.
@@ -422,7 +368,7 @@ class Scheduler:
             size = self.config.page_size
             while row.phase is Phase.DECODE:
                 capacity = len(row.tables[0]) * size
-                if self._grow(row, capacity, draft, trim=must):
+                if self._tables.grow(row, capacity, draft, self._now, trim=must):
                     self._decodes.need_page_at(row, capacity + size)
                     break
                 if not must:
@@ -431,50 +377,17 @@ class Scheduler:
                 self._preempt(self._worst())
         return upto
 
-    def _grow(self, row: Row, capacity: int, draft: _Draft, *, trim: bool) -> bool:
-        """One more page in every block table of a row that has room for `capacity` tokens. With `trim`, first give back
-        the pages that have left the window of the token at `capacity` (not in a run of iterations: earlier ones still
-        read them). False and nothing taken when pages are short."""
-        size = self.config.page_size
-        if trim:
-            for group, window in self._windows:
-                self._trim_window(row, group, max(0, capacity - window) // size, draft)
-        got: list[list[int]] = []
-        for group in range(len(row.tables)):
-            pages = self.cache.take(group, 1, self._now)
-            if pages is None:
-                for taken_group, taken in enumerate(got):
-                    self.cache.pools[taken_group].release(taken)
-                return False
-            got.append(pages)
-        for group, pages in enumerate(got):
-            row.tables[group].extend(pages)
-            draft.pages.append((row, row.run, NewPages(row.rid, group, tuple(pages))))
-        return True
-
-    def _trim_window(self, row: Row, group: int, upto: int, draft: _Draft) -> None:
-        table = row.tables[group]
-        upto = min(upto, len(table))
-        if upto == 0 or table[upto - 1] == NO_PAGE:
-            return
-        first = upto
-        while first > 0 and table[first - 1] != NO_PAGE:
-            first -= 1
-        self.cache.pools[group].release(table[first:upto])
-        table[first:upto] = [NO_PAGE] * (upto - first)
-        draft.trims.append((row, row.run, Trim(row.rid, group, upto)))
-
-    def _plan_chunk(self, row: Row, budget: StepBudget, draft: _Draft) -> None:
+    def _plan_chunk(self, row: Row, budget: StepBudget, draft: Draft) -> None:
         """Plan the next prefill chunk of a row, if the budget and window pools allow one."""
         start = row.computed
         stop = row.target
         if row.checkpoint is not None:
             if start == row.checkpoint:
-                self._fill_checkpoint(row)
+                self._tables.fill_checkpoint(row)
             elif start < row.checkpoint:
                 stop = row.checkpoint
         count = budget.chunk(stop - start, start)
-        while count > 0 and not self._grow_for_chunk(row, start, count, draft):
+        while count > 0 and not self._tables.grow_for_chunk(row, start, count, draft, self._now):
             count //= 2
         if count <= 0:
             return
@@ -493,33 +406,9 @@ class Scheduler:
         self._decodes.join(row)
         self._decodes.need_page_at(row, len(row.tables[0]) * self.config.page_size)
 
-    def _fill_checkpoint(self, row: Row) -> None:
-        """The row has just computed the window that the tree lacked at a branch: share it, so that the next request to
-        branch here hits. (Where to keep state for reuse: Marconi, "Prefix Caching for the Era of Hybrid LLMs", 2024.)"""
-        assert row.anchor is not None and row.checkpoint is not None
-        self.cache.refill(row.anchor, row.checkpoint // self.config.key_tokens, row.tables)
-        row.checkpoint = None
-
-    def _grow_for_chunk(self, row: Row, start: int, count: int, draft: _Draft) -> bool:
-        """Group 0 holds the whole prompt since admission; window groups grow chunk by chunk."""
-        if not self._windows:
-            return True
-        size = self.config.page_size
-        want = -(-(start + count) // size)
-        for group, window in self._windows:
-            self._trim_window(row, group, max(0, start - window) // size, draft)
-            table = row.tables[group]
-            if want > len(table):
-                pages = self.cache.take(group, want - len(table), self._now)
-                if pages is None:
-                    return False
-                table.extend(pages)
-                draft.pages.append((row, row.run, NewPages(row.rid, group, tuple(pages))))
-        return True
-
     # -- admission -----------------------------------------------------------------------------------------------
 
-    def _admit(self, budget: StepBudget, draft: _Draft) -> None:
+    def _admit(self, budget: StepBudget, draft: Draft) -> None:
         deferred: list[Row] = []
         while budget.open:
             row = self._queue.head()
@@ -565,7 +454,7 @@ class Scheduler:
                 return True
         return False
 
-    def _try_admit(self, row: Row, draft: _Draft) -> bool:
+    def _try_admit(self, row: Row, draft: Draft) -> bool:
         """Match, pin, then look for room: pinning turns evictable pages into protected ones."""
         request, unit = row.request, self.config.key_tokens
         row.run += 1
@@ -576,12 +465,12 @@ class Scheduler:
         limit = min(matched, total - 1)
         # A key stands for `unit` tokens; windows are checked in whole keys.
         fit = usable = min(self.cache.usable_keys(match, -(-limit // unit)) * unit, limit)
-        tables = self._make_tables(match, usable, total, row, draft)
+        tables = self._tables.make(match, usable, total, row, draft, self._now)
         if tables is None and match.keys and not self.running:
             # Nobody will free pages: do without the match, which pins some, rather than wait for ever.
             self.cache.unpin(match.span, self._now)
             usable, match = 0, self.cache.match(request.namespace, b"", request.program, self._now)
-            tables = self._make_tables(match, 0, total, row, draft)
+            tables = self._tables.make(match, 0, total, row, draft, self._now)
         if tables is None:
             self.cache.unpin(match.span, self._now)
             return False
@@ -611,39 +500,6 @@ class Scheduler:
         draft.admits.append((row, row.run, admit))
         return True
 
-    def _make_tables(
-        self, match: Match, usable: int, total: int, row: Row, draft: _Draft
-    ) -> list[list[int]] | None:
-        """Block tables for the first `usable` tokens, shared, and in group 0 fresh pages up to `total` tokens. A partly
-        filled page is copied. None and nothing taken when pages are short."""
-        size, unit = self.config.page_size, self.config.key_tokens
-        shared_pages, partial = divmod(usable, size)
-        windows = dict(self._windows)
-        tables: list[list[int]] = []
-        copies: list[PageCopy] = []
-        taken: list[tuple[int, list[int]]] = []
-        for group in range(len(self.cache.pools)):
-            path = self.cache.table(match.span, -(-usable // unit), group) if usable else []
-            table = path[:shared_pages]
-            want = (-(-total // size) if group not in windows else -(-usable // size)) - shared_pages
-            if group in windows:
-                # References before taking: a take may strip window pages of the very path.
-                self.cache.pools[group].share(path)
-                taken.append((group, [page for page in path if page != NO_PAGE]))
-            fresh = self.cache.take(group, want, self._now)
-            if fresh is None:
-                for taken_group, pages in taken:
-                    self.cache.pools[taken_group].release(pages)
-                return None
-            taken.append((group, fresh))
-            if partial and fresh and path[shared_pages] != NO_PAGE:
-                copies.append(PageCopy(group, path[shared_pages], fresh[0], partial))
-            if group in windows and partial:
-                self.cache.pools[group].release(path[shared_pages:])
-            tables.append(table + fresh)
-        draft.copies.extend((row, row.run, copy) for copy in copies)
-        return tables
-
     # -- preemption ----------------------------------------------------------------------------------------------
 
     def _preempt_for_priority(self) -> None:
@@ -671,7 +527,7 @@ class Scheduler:
         self._queue.push(row)
         self._events.append(Preempted(self._now, row.rid, lost))
 
-    def _break_jam(self, budget: StepBudget, draft: _Draft) -> None:
+    def _break_jam(self, budget: StepBudget, draft: Draft) -> None:
         """Prefilling rows hold each other's sliding-window pages: let the later ones go until the first fits."""
         while not draft.prefills:
             rows = list(self._prefilling.values())
@@ -683,12 +539,11 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise `AssertionError` unless every page reference is held by exactly the spans and rows that should."""
-        windowed = {g for g, _ in self._windows}
         held: list[list[int]] = [[] for _ in self.cache.pools]
         pins: dict[int, int] = {}
         for row in self._rows.values():
-            for group, pages in enumerate(held):
-                pages.extend(row.page_list(group, group in windowed))
+            for total, pages in zip(held, self._tables.held(row), strict=True):
+                total.extend(pages)
             if row.anchor is not None:
                 pins[id(row.anchor)] = pins.get(id(row.anchor), 0) + 1
         self.cache.check_integrity(held)
@@ -696,10 +551,6 @@ class Scheduler:
             assert span.pins == pins.get(id(span), 0), f"span {span.oid} has {span.pins} pins"
         waiting = sum(1 for row in self._rows.values() if row.phase is Phase.WAITING)
         assert waiting == len(self._queue), f"{waiting} rows wait, the queue counts {len(self._queue)}"
-
-
-def _current(row: Row, run: int) -> bool:
-    return row.run == run and row.phase in (Phase.PREFILL, Phase.DECODE, Phase.ENDING)
 
 
 def _losses(matched: int, limit: int, fit: int, usable: int, ghost: int) -> tuple[tuple[Loss, int], ...]:

@@ -1,0 +1,25 @@
+"""The deltas of a plan while it is being made. Decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from belady.core.plan import Admit, NewPages, PageCopy, Prefill, Trim
+from belady.core.row import Phase, Row
+
+
+@dataclass(slots=True)
+class Draft:
+    """Deltas of the plan being made, each with its row and the row's run (see `Row.run`): entries of rows that are
+    preempted before the plan is complete are dropped."""
+
+    admits: list[tuple[Row, int, Admit]] = field(default_factory=list)
+    prefills: list[tuple[Row, Prefill]] = field(default_factory=list)
+    pages: list[tuple[Row, int, NewPages]] = field(default_factory=list)
+    copies: list[tuple[Row, int, PageCopy]] = field(default_factory=list)
+    trims: list[tuple[Row, int, Trim]] = field(default_factory=list)
+
+
+def current(row: Row, run: int) -> bool:
+    """The row still is in the run for which a delta was drafted."""
+    return row.run == run and row.phase in (Phase.PREFILL, Phase.DECODE, Phase.ENDING)
