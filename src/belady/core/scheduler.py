@@ -19,6 +19,7 @@ from belady.core.cache import KvCache
 from belady.core.config import ConfigError, CoreConfig
 from belady.core.cost import StepBatch, StepCost
 from belady.core.decodes import Decodes
+from belady.core.draft import Draft, current
 from belady.core.events import (
     Event,
     Finished,
@@ -36,6 +37,7 @@ from belady.core.plan import Admit, Prefill, StepPlan
 from belady.core.queue import WaitingQueue
 from belady.core.request import Request
 from belady.core.row import Phase, Row
+from belady.core.tables import BlockTables
 from belady.core.view import EvictPolicy, OrderPolicy, RequestView
 
 
