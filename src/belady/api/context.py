@@ -22,6 +22,9 @@ from belady.obs.metrics import Metrics
 
 T = TypeVar("T")
 
+ABORT_SECONDS = 5.0
+"""How long aborted requests may take to free what they hold."""
+
 log = logging.getLogger("belady.api")
 
 
@@ -78,8 +81,13 @@ class Context:
             await asyncio.wait_for(self._idle.wait(), self.config.drain_seconds)
         except TimeoutError:
             self.abort_all("the server is shutting down")
-            await self._idle.wait()
-        await engine
+        # What was aborted frees its resources now; an engine that cannot do so must not keep the server up.
+        _, late = await asyncio.wait(
+            {engine, asyncio.ensure_future(self._idle.wait())}, timeout=ABORT_SECONDS
+        )
+        for task in late:
+            task.cancel()
+            log.warning("the engine did not become idle in %g s", ABORT_SECONDS)
 
     def abort_all(self, reason: str) -> None:
         """End every running call with a 503."""
