@@ -92,6 +92,12 @@ def test_malformed_bodies(server, raw, code, says):
         ({"skip_special_tokens": False}, "skip_special_tokens", "unsupported_parameter", "special"),
         ({"prompt_logprobs": 1}, "prompt_logprobs", "unsupported_parameter", "prompt"),
         ({"continue_final_message": True}, "continue_final_message", "unsupported_parameter", "last message"),
+        (
+            {"chat_template_kwargs": {"tools": []}},
+            "chat_template_kwargs",
+            "invalid_value",
+            "set by the server",
+        ),
         ({"chat_template": "{{x}}"}, "chat_template", "unsupported_parameter", "own template"),
     ],
     ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",

@@ -16,7 +16,7 @@ from belady.api.context import Context, context
 from belady.api.errors import invalid, unsupported
 from belady.api.exchange import Choice
 from belady.api.models import check_model
-from belady.api.prompts import Message, render_and_encode, template_messages
+from belady.api.prompts import Message, render_and_encode, template_messages, template_variables
 from belady.api.respond import respond
 from belady.core.client import Delta, Generate, TokenLogprob
 
@@ -67,7 +67,7 @@ async def chat(request: Request) -> Response:
         messages,
         tools=fields.tools,
         add_generation_prompt=fields.add_generation_prompt is not False,
-        variables=_variables(fields),
+        variables=template_variables(fields.chat_template_kwargs, fields.reasoning_effort),
     )
     generate = _generate(owner, request, fields, prompt, n)
     include_usage = bool(fields.stream_options and fields.stream_options.include_usage)
@@ -107,13 +107,6 @@ def _check_supported(fields: ChatBody) -> None:
         )
     if fields.top_logprobs is not None and not fields.logprobs:
         raise invalid("`top_logprobs` needs `logprobs: true`", "top_logprobs")
-
-
-def _variables(fields: ChatBody) -> dict[str, object]:
-    variables = dict(fields.chat_template_kwargs or {})
-    if fields.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", fields.reasoning_effort)
-    return variables
 
 
 def _generate(owner: Context, request: Request, fields: ChatBody, prompt: Sequence[int], n: int) -> Generate:

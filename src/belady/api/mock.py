@@ -23,15 +23,12 @@ from belady.core.client import (
     Usage,
 )
 from belady.core.events import Event, Finished, FinishReason, FirstToken, Loss, Scheduled
+from belady.text.errors import TemplateError
 
 BOS, EOS = 256, 257
 VOCAB = 258
 USER, ASSISTANT = "[user] ", "[assistant] "
 REMEMBERED = 32
-
-
-class MockTemplateError(Exception):
-    """The mock's chat template refuses a conversation, as real templates do."""
 
 
 class MockText:
@@ -61,9 +58,9 @@ class MockText:
         add_generation_prompt: bool = True,
         variables: Mapping[str, object] | None = None,
     ) -> str:
-        """Raises `MockTemplateError` for a system message that is not the first."""
+        """Raises `TemplateError` for a system message that is not the first."""
         if any(message["role"] == "system" for message in messages[1:]):
-            raise MockTemplateError("the system message must come first")
+            raise TemplateError("the system message must come first")
         lines = [f"[{message['role']}] {message['content']}\n" for message in messages]
         if tools:
             lines.insert(0, f"[tools] {len(tools)}\n")

@@ -12,8 +12,10 @@ import msgspec
 from belady.api.context import Context
 from belady.api.errors import ApiError, invalid, unsupported
 from belady.core.client import TextPort
+from belady.text.errors import TemplateError, TokenizerError
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "strftime_now"})
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -105,20 +107,42 @@ async def render_and_encode(
             prompt = text.render_chat(
                 messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
             )
-        except Exception as error:  # templates are the model's own code: anything may come out of them
+        except TemplateError as error:
             raise _template_failed(error) from error
         # The template writes the special tokens itself.
-        return text.encode(prompt, add_special=False)
+        return encode(text, prompt, "messages", add_special=False)
 
     return await owner.in_thread(work)
 
 
-def _template_failed(error: Exception) -> ApiError:
+def template_variables(
+    given: Mapping[str, object] | None, reasoning_effort: str | None = None
+) -> dict[str, object]:
+    """`chat_template_kwargs` as variables; names that the server itself sets are refused."""
+    variables = dict(given or {})
+    for name in OWN_VARIABLES.intersection(variables):
+        raise invalid(
+            f"`chat_template_kwargs.{name}` is set by the server: leave it out", "chat_template_kwargs"
+        )
+    if reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", reasoning_effort)
+    return variables
+
+
+def _template_failed(error: TemplateError) -> ApiError:
     message = (
-        f"the model's chat template cannot render these messages: {error}. Change the messages (order of roles, "
-        f"system message, tools), or render the prompt yourself and use /v1/completions"
+        f"{error}. Change the messages (order of roles, system message, tools), or render the prompt yourself and use "
+        f"/v1/completions"
     )
     return invalid(message, "messages", "template_error")
+
+
+def encode(text: TextPort, prompt: str, where: str, *, add_special: bool) -> list[int]:
+    """Token ids; a text that the tokenizer cannot take is a 400 on the field `where`. Slow: run it in a thread."""
+    try:
+        return text.encode(prompt, add_special=add_special)
+    except TokenizerError as error:
+        raise invalid(f"`{where}` cannot be tokenised: {error}", where, "tokenizer_error") from error
 
 
 async def encode_prompts(owner: Context, prompt: object, *, add_special: bool = True) -> list[list[int]]:
@@ -127,7 +151,9 @@ async def encode_prompts(owner: Context, prompt: object, *, add_special: bool = 
     vocab = owner.client.model.vocab_size
     texts = [item for item in prompts if isinstance(item, str)]
     text = owner.client.text
-    encoded = await owner.in_thread(lambda: [text.encode(item, add_special=add_special) for item in texts])
+    encoded = await owner.in_thread(
+        lambda: [encode(text, item, "prompt", add_special=add_special) for item in texts]
+    )
     following = iter(encoded)
     many = len(prompts) > 1
     ids = [

@@ -10,7 +10,7 @@ from belady.api import body
 from belady.api.context import context
 from belady.api.errors import invalid, json_response
 from belady.api.models import check_model
-from belady.api.prompts import Message, render_and_encode, template_messages
+from belady.api.prompts import Message, encode, render_and_encode, template_messages, template_variables
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
@@ -49,11 +49,11 @@ async def tokenize(request: Request) -> Response:
             template_messages(fields.messages),
             tools=fields.tools,
             add_generation_prompt=fields.add_generation_prompt,
-            variables=fields.chat_template_kwargs or {},
+            variables=template_variables(fields.chat_template_kwargs),
         )
     else:
         prompt, special = fields.prompt or "", fields.add_special_tokens
-        tokens = await owner.in_thread(lambda: text.encode(prompt, add_special=special))
+        tokens = await owner.in_thread(lambda: encode(text, prompt, "prompt", add_special=special))
     strings = None
     if fields.return_token_strs:
         strings = await owner.in_thread(
