@@ -68,14 +68,15 @@ class Tokenizer:
         """Ids of `text`. Special tokens written out in it become their ids, as chat templates need.
 
         `add_special` adds what the model wants around a bare text (usually a start token); leave it off for
-        rendered chat templates, which write that themselves. Raises TokenizerError for text that is not
-        valid Unicode.
+        rendered chat templates, which write that themselves. Bytes for which a byte-level vocabulary has
+        neither an entry nor a fallback are lost, as with the model's original tokenizer. Raises
+        TokenizerError for text that is not valid Unicode.
         """
         try:
             return list(self._backend.encode(text, add_special_tokens=add_special).ids)
-        except UnicodeEncodeError as error:
+        except (UnicodeEncodeError, TypeError) as error:  # which one depends on the backend's version
             raise TokenizerError(
-                f"the text has a lone surrogate at character {error.start}; send valid Unicode"
+                "the text is not valid Unicode (it has a lone surrogate); send valid text"
             ) from error
 
     def encode_batch(self, texts: Sequence[str], add_special: bool = False) -> list[list[int]]:
