@@ -86,6 +86,9 @@ class Scheduler:
         self._tables = BlockTables(config, self.cache)
         self._draft = Draft()
         self._blocked = False
+        """The head of the queue found no room; only an arrival or an end can change that."""
+        self._crowded = False
+        """Running requests outgrew the pools: admit nobody until one of them ends, lest it be preempted again."""
         self._mixed_priorities = False
         self._first_priority: int | None = None
         self._arrivals = 0
@@ -254,6 +257,7 @@ class Scheduler:
         else:
             self._retire(row, output_tokens, keep=reason is not FinishReason.ERROR)
             row.phase = Phase.DONE
+        self._crowded = False
         del self._rows[request.rid]
         self._events.append(
             Finished(
@@ -377,6 +381,7 @@ class Scheduler:
                     self._decodes.need_page_at(row, capacity)
                     return max(at, self._decodes.clock + 1)
                 self._preempt(self._worst())
+                self._crowded = True
         return upto
 
     def _plan_chunk(self, row: Row, budget: StepBudget, draft: Draft) -> None:
@@ -411,12 +416,17 @@ class Scheduler:
     # -- admission -----------------------------------------------------------------------------------------------
 
     def _admit(self, budget: StepBudget, draft: Draft) -> None:
+        if self._crowded and self.running:
+            self._blocked = True
+            return
         deferred: list[Row] = []
         while budget.open:
             row = self._queue.head()
             if row is None:
                 break
-            if self.running >= self.config.max_running or self._unsettled(row):
+            if self._unsettled(row):
+                break
+            if self.running >= self.config.max_running:
                 self._blocked = True
                 break
             if self._shares_unfinished_prefill(row):
