@@ -1,0 +1,1 @@
+"""How a query reads cached keys."""
