@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TokenizerError(Exception):
     """A tokenizer can't be built, or can't take a text. The message says what to do."""
@@ -9,3 +12,20 @@ class TokenizerError(Exception):
 
 class TemplateError(Exception):
     """A chat template is missing, malformed, or refused its messages. The message says what to do."""
+
+
+@contextmanager
+def tokenizer_errors(what: str) -> Iterator[None]:
+    """Turn whatever the tokenizer library raises within into TokenizerError.
+
+    The library raises bare Exception for a malformed tokenizer, and for some of them panics, which arrives as
+    an exception outside Exception.
+    """
+    try:
+        yield
+    except (TokenizerError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError(
+            f"{what} is malformed ({error}); get the model again, or convert it anew"
+        ) from error

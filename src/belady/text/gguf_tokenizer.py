@@ -15,7 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 
-from belady.text.errors import TokenizerError
+from belady.text.errors import TokenizerError, tokenizer_errors
 from belady.text.pieces import SPACE_MARK, byte_level_piece, marked_space_piece
 from belady.text.tokenizer import SpecialTokens, Tokenizer
 
@@ -86,17 +86,11 @@ def load_gguf_tokenizer(metadata: Mapping[str, Any], eos_ids: tuple[int, ...] = 
         raise TokenizerError(
             f"tokenizer model {model!r} is not supported; supported: gpt2 (byte-level BPE), llama"
         )
-    try:
-        backend = _byte_level(vocabulary) if model == "gpt2" else _sentencepiece(vocabulary)
-    except TokenizerError:
-        raise
-    except (
-        Exception
-    ) as error:  # the backend raises bare Exception, for instance for a merge of unknown tokens
-        raise TokenizerError(f"the tokenizer is malformed ({error}); convert the model anew") from error
     special = _special(vocabulary, eos_ids)
-    _add_atomic_tokens(backend, vocabulary, special)
-    _add_bos_eos(backend, vocabulary)
+    with tokenizer_errors("the tokenizer"):
+        backend = _byte_level(vocabulary) if model == "gpt2" else _sentencepiece(vocabulary)
+        _add_atomic_tokens(backend, vocabulary, special)
+        _add_bos_eos(backend, vocabulary)
     space_prefix = model == "llama" and vocabulary.flag("add_space_prefix", True)
     return Tokenizer(backend, _pieces(vocabulary, model), special, space_prefix=space_prefix)
 
@@ -116,6 +110,11 @@ def _byte_level(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
         )
     pre = vocabulary.get("pre") or "default"
     ids = {token: n for n, token in reversed(list(enumerate(vocabulary.tokens)))}
+    unknown = next((pair for pair in pairs if not {*pair, "".join(pair)} <= ids.keys()), None)
+    if unknown is not None:
+        raise TokenizerError(
+            f"merge {' '.join(unknown)!r} is malformed: its tokens are not in the vocabulary"
+        )
     backend = tokenizers.Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=pre in _LLAMA3))
     backend.pre_tokenizer = _pre_tokenizer(pre)
     if pre in _QWEN2:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import tokenizers
 
-from belady.text.errors import TokenizerError
+from belady.text.errors import TokenizerError, tokenizer_errors
 from belady.text.pieces import byte_level_piece, marked_space_piece
 from belady.text.tokenizer import SpecialTokens, Tokenizer
 
@@ -35,12 +35,10 @@ def load_hf_tokenizer(folder: Path, config: Mapping[str, Any], eos_ids: tuple[in
         raise TokenizerError(
             f"{folder}: there is no tokenizer.json; get it with the model, or convert the tokenizer to the fast format"
         )
-    try:
+    with tokenizer_errors(str(path)):
         raw = path.read_bytes()
         parts = msgspec.json.decode(raw, type=_TokenizerJson)
         backend = tokenizers.Tokenizer.from_buffer(raw)
-    except Exception as error:  # the backend raises bare Exception for a malformed file
-        raise TokenizerError(f"{path}: the tokenizer can't be read ({error}); get the file again") from error
     backend.no_truncation()
     backend.no_padding()
     spell, space_prefix = _spelling(path, parts.decoder)

@@ -67,10 +67,7 @@ def parse_hf_config(
         values |= {k: raw[k] for k in ("eos_token_id", "bos_token_id") if raw.get(k) is not None}
     fields = Fields(path, values)
     common = _common(fields, family, has_lm_head) | _rope(fields, family) | _ids(fields, generation)
-    config = ModelConfig(**common, **_FAMILY_PARTS[family](fields, common))
-    if config.heads % config.kv_heads:
-        raise fields.fail("num_key_value_heads", "does not divide `num_attention_heads`")
-    return config
+    return ModelConfig(**common, **_FAMILY_PARTS[family](fields, common))
 
 
 def _family(path: Path, raw: Mapping[str, Any]) -> Family:
@@ -110,15 +107,17 @@ def _common(fields: Fields, family: Family, has_lm_head: bool) -> dict[str, Any]
     activation = fields.raw(key) or "silu"
     if activation not in _ACTIVATIONS:
         raise fields.fail(key, f"is {activation!r}; supported: {', '.join(_ACTIVATIONS)}")
-    layers = fields.size("num_hidden_layers")
+    kv_heads = fields.size("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise fields.fail("num_key_value_heads", "does not divide `num_attention_heads`")
     tied = fields.flag("tie_word_embeddings", False) or not has_lm_head
     return {
         "family": family,
         "vocab_size": fields.size("vocab_size"),
         "hidden": hidden,
-        "layers": layers,
+        "layers": fields.size("num_hidden_layers"),
         "heads": heads,
-        "kv_heads": fields.size("num_key_value_heads", heads),
+        "kv_heads": kv_heads,
         "head_dim": head_dim,
         "ffn": fields.size("intermediate_size"),
         "norm_eps": fields.number("rms_norm_eps", 1e-6),
