@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,23 +16,23 @@ class ApiConfig:
     """How the server listens, what it accepts and how it ends. Sizes in bytes, times in seconds."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """0 takes any free port."""
     served_names: tuple[str, ...] = ()
     """Names clients may use for the model; the first is shown. Empty: the model's own name."""
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     """Accepted keys; empty: no key is asked for."""
     cors_origins: tuple[str, ...] = ()
-    max_body_bytes: int = 32 * 1024 * 1024
-    max_n: int = 16
+    max_body_bytes: Count = 32 * 1024 * 1024
+    max_n: Count = 16
     """Most choices per prompt."""
-    max_prompts: int = 64
+    max_prompts: Count = 64
     """Most prompts in one completions call."""
-    max_stops: int = 16
-    keepalive_seconds: float = 15.0
+    max_stops: Count = 16
+    keepalive_seconds: Seconds = 15.0
     """A stream that is silent for this long gets a comment line."""
-    drain_seconds: float = 30.0
+    drain_seconds: Seconds = 30.0
     """How long running requests may go on after a stop signal."""
-    text_threads: int = 4
+    text_threads: Count = 4
     """Threads that tokenise and render templates."""
     metrics_namespace: Literal["belady", "vllm"] = "belady"

@@ -1,8 +1,8 @@
-"""Server-sent events: encoding for the server, parsing for our own clients. Knows nothing of what is sent."""
+"""Server-sent events: encoding for the server, reading for our own clients. Knows nothing of what is sent."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -22,12 +22,9 @@ def events(values: Iterable[object]) -> bytes:
     return b"".join(event(value) for value in values)
 
 
-async def read(lines: AsyncIterable[str]) -> AsyncIterator[dict]:
-    """JSON objects of an event stream until `[DONE]` or its end; comments are skipped. Input: lines without breaks."""
-    async for line in lines:
-        if not line.startswith("data:"):
-            continue
-        data = line[5:].strip()
-        if data == "[DONE]":
-            return
-        yield msgspec.json.decode(data)
+def payload(line: str) -> str | None:
+    """The data of one line of an event stream; None for comments, blank lines and the end mark."""
+    if not line.startswith("data:"):
+        return None
+    data = line[5:].strip()
+    return None if data == "[DONE]" else data

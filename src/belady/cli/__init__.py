@@ -1,0 +1,1 @@
+"""The command line: one module per subcommand, loaded only when it is asked for."""

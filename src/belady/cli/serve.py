@@ -1,0 +1,100 @@
+"""`belady serve [MODEL]`: bind, load, serve, drain. Knows flags and the order of start-up; the work is elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from belady.config import Config, load
+from belady.core.client import EngineClient
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve a model over HTTP",
+        description="Serve a model to OpenAI clients. Flags go before --set, --set before the file.",
+    )
+    parser.add_argument(
+        "model", nargs="?", help="a folder, a .gguf file or a hub id (default: the default model)"
+    )
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on; 0 takes any free one (default 8000)")
+    parser.add_argument(
+        "--api-key", action="append", help="a key clients must send; repeat for several (or BELADY_API_KEY)"
+    )
+    parser.add_argument("--served-model-name", action="append", help="name clients use; repeat for several")
+    parser.add_argument(
+        "--cors-origin", action="append", help="a web origin that may call; repeat for several"
+    )
+    parser.add_argument("--config", type=Path, help="a TOML file of settings")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="one setting, e.g. cache.page_size=16"
+    )
+    parser.add_argument("--mock", action="store_true", help="serve the mock engine, which needs no model")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved settings and stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal. Standard output gets one JSON line when ready."""
+    config = load(args.config, args.set, flags(args))
+    if args.print_config:
+        print(describe(config))
+        return 0
+    from belady.api.server import listen, run
+
+    # Bind first: a taken port is found before minutes go into loading.
+    with listen(config.api.host, config.api.port) as sock:
+        client = open_mock() if args.mock else open_engine(config)
+        run(client, config.api, sock, lambda url: announce(url, client.model.name, config))
+    return 0
+
+
+def open_mock() -> EngineClient:
+    """The shipped mock, at a speed that a reader can follow."""
+    from belady.api.mock import MockConfig, MockEngine
+
+    return MockEngine(
+        MockConfig(context_length=8192, cache_tokens=65536, first_delay=0.02, token_delay=0.005)
+    )
+
+
+def flags(args: argparse.Namespace) -> dict[str, Any]:
+    """Flags that were given, as a configuration table."""
+    env_key = os.environ.get("BELADY_API_KEY")
+    api = {
+        "host": args.host,
+        "port": args.port,
+        "api_keys": args.api_key or ([env_key] if env_key else None),
+        "served_names": args.served_model_name,
+        "cors_origins": args.cors_origin,
+    }
+    given = {key: value for key, value in api.items() if value is not None}
+    table: dict[str, Any] = {"api": given} if given else {}
+    if args.model is not None:
+        table["model"] = {"source": args.model}
+    return table
+
+
+def describe(config: Config) -> str:
+    """The resolved settings as JSON, without secrets."""
+    import msgspec
+
+    table = msgspec.to_builtins(config)
+    table["api"]["api_keys"] = ["***"] * len(config.api.api_keys)
+    return json.dumps(table, indent=2)
+
+
+def announce(url: str, model: str, config: Config) -> None:
+    """One line for programs on standard output, one for people on standard error."""
+    line = {"event": "ready", "url": url, "model": (*config.api.served_names, model)[0], "pid": os.getpid()}
+    print(json.dumps(line), flush=True)
+    print(
+        f"Belady serves {model} at {url} (OpenAI base URL {url}/v1); Ctrl-C stops it",
+        file=sys.stderr,
+        flush=True,
+    )
