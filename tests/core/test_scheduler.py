@@ -179,9 +179,8 @@ def workloads(draw: st.DrawFn) -> tuple[CoreConfig, int, int]:
     return cfg, draw(st.sampled_from([1, 2, 3])), draw(st.integers(0, 2**32))
 
 
-@settings(max_examples=150, deadline=None)
-@given(workloads())
-def test_any_workload_reads_right_kv_and_conserves_pages(case: tuple[CoreConfig, int, int]) -> None:
+def run_workload(case: tuple[CoreConfig, int, int]) -> None:
+    """Random requests, aborts and late facts; the slot machine checks every read, the harness every page."""
     cfg, depth, seed = case
     rng = random.Random(seed)
     lengths = {rid: rng.randint(1, 30) for rid in range(1, 30)}
@@ -208,6 +207,19 @@ def test_any_workload_reads_right_kv_and_conserves_pages(case: tuple[CoreConfig,
     for rid, end in ends.items():
         if isinstance(end, Finished) and end.reason is FinishReason.STOP:
             assert end.output_tokens == lengths[rid]
+
+
+@settings(max_examples=100, deadline=None)
+@given(workloads())
+def test_any_workload_reads_right_kv_and_conserves_pages(case: tuple[CoreConfig, int, int]) -> None:
+    run_workload(case)
+
+
+@pytest.mark.long
+@settings(max_examples=5000, deadline=None)
+@given(workloads())
+def test_very_many_workloads(case: tuple[CoreConfig, int, int]) -> None:
+    run_workload(case)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
