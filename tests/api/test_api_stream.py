@@ -78,7 +78,7 @@ def test_disconnect_aborts_and_frees(stream):
     async def main():
         hang_up = asyncio.Event()
         running = asyncio.create_task(call(app, body(stream=stream, n=1), hang_up=hang_up))
-        while not engine.active:
+        while not engine.requests:
             await asyncio.sleep(0.001)
         if not stream:
             hang_up.set()
@@ -157,7 +157,7 @@ def test_drain_refuses_new_work_and_ends_the_old():
 
     async def main():
         running = asyncio.create_task(call(app, body(stream=True)))
-        while not engine.active:
+        while not engine.requests:
             await asyncio.sleep(0.001)
         draining = asyncio.create_task(owner.drain())
         await asyncio.sleep(0)
@@ -180,7 +180,7 @@ def test_drain_lets_running_streams_finish():
 
     async def main():
         running = asyncio.create_task(call(app, body(stream=True)))
-        while not engine.active:
+        while not engine.requests:
             await asyncio.sleep(0.001)
         await app.state.context.drain()
         return await running
