@@ -61,13 +61,20 @@ class Samples:
 
     def add(self, now: float, running: int, waiting: int, usage: float, cached: int) -> None:
         """Keep one state; the next one is wanted at `due`."""
-        columns = (self.at, self.running, self.waiting, self.usage, self.cached_tokens)
-        for column, value in zip(columns, (now, running, waiting, usage, cached), strict=True):
-            column.append(value)
+        self.at.append(now)
+        self.running.append(running)
+        self.waiting.append(waiting)
+        self.usage.append(usage)
+        self.cached_tokens.append(cached)
         if len(self.at) >= MAX_SAMPLES:
-            for column in columns:
-                del column[1::2]  # type: ignore[attr-defined]
-            self.interval = max(2 * self.interval, (self.at[-1] - self.at[0]) / MAX_SAMPLES * 2)
+            del (
+                self.at[1::2],
+                self.running[1::2],
+                self.waiting[1::2],
+                self.usage[1::2],
+                self.cached_tokens[1::2],
+            )
+            self.interval = 2 * max(self.interval, (self.at[-1] - self.at[0]) / MAX_SAMPLES)
         self.due = now + self.interval
 
 
