@@ -185,8 +185,8 @@ def _stay(url: str, server: subprocess.Popen[str] | None, api_key: str | None, c
     console.print(f"  belady chat --url {url}\n", highlight=False)
     if server is None:
         return
-    console.print("Ctrl-C stops it.")
     with contextlib.suppress(KeyboardInterrupt):
+        console.print("Ctrl-C stops it.")
         code = server.wait()
         raise CommandFailed(f"the server ended by itself (exit code {code})")
     console.print("Stopping ...")
