@@ -56,9 +56,11 @@ def assemble(
     cost = roofline(device, network, scenario.cost, dtype=fleet.dtype, count=fleet.devices)
     source, notes = _source(scenario, core, folder, environment)
     policy = scenario.policy
+    # The core asks for predictions only where it has a time budget to meet.
+    predictor = cost if core.step_seconds is not None else None
     schedulers = [
         Scheduler(
-            core, evict=_load("evict", policy.evict), order=_load("schedule", policy.schedule), cost=cost
+            core, evict=_load("evict", policy.evict), order=_load("schedule", policy.schedule), cost=predictor
         )
         for _ in range(fleet.replicas)
     ]

@@ -35,7 +35,7 @@ class WindowTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowedRoofline:
+class GroupRoofline:
     """`base` holds weights and full-attention layers, `windows` the others.
 
     Decode rows read min(their context, window) tokens each; only their total context is known, so the sum is taken
@@ -69,9 +69,33 @@ class WindowedRoofline:
         return longer + (1.0 - base.overlap) * shorter + base.step_overhead + base.row_overhead * rows
 
     def decode_run(self, decodes: int, context: int, iterations: int) -> list[float]:
-        """Durations of successive decode iterations (see `StepCost.decode_run`)."""
-        seconds = self.seconds
-        return [seconds(StepBatch(decodes, context + i * decodes)) for i in range(iterations)]
+        """Durations of successive decode iterations (see `StepCost.decode_run`).
+
+        Where the whole run is bound by one resource, times grow linearly, which is what makes long jumps cheap.
+        """
+        last = context + (iterations - 1) * decodes
+        if self.windows or iterations < 3:
+            return [self.seconds(StepBatch(decodes, context + i * decodes)) for i in range(iterations)]
+        base = self.base
+        fixed = base.step_overhead + base.row_overhead * decodes
+        compute, compute_slope = self._compute(decodes, context), self._compute(0, decodes)
+        memory, memory_slope = self._memory(context), base.kv_bytes_per_token * decodes / base.bandwidth
+        ahead = compute > memory
+        if ahead != (self._compute(decodes, last) > self._memory(last)):
+            return [self.seconds(StepBatch(decodes, context + i * decodes)) for i in range(iterations)]
+        hidden = 1.0 - base.overlap
+        if ahead:
+            start, slope = compute + hidden * memory + fixed, compute_slope + hidden * memory_slope
+        else:
+            start, slope = memory + hidden * compute + fixed, memory_slope + hidden * compute_slope
+        return [start + i * slope for i in range(iterations)]
+
+    def _compute(self, tokens: int, pairs: int) -> float:
+        base = self.base
+        return (base.flops_per_token * tokens + base.attention_flops_per_pair * pairs) / base.flops
+
+    def _memory(self, read: int) -> float:
+        return (self.base.weight_bytes + self.base.kv_bytes_per_token * read) / self.base.bandwidth
 
 
 def _window_pairs(chunk: int, done: int, window: int) -> float:
@@ -105,4 +129,4 @@ def roofline(
         for group in model.groups
         if group.window is not None
     )
-    return WindowedRoofline(base=base, windows=windows) if windows else base
+    return GroupRoofline(base=base, windows=windows)

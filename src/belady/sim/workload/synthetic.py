@@ -35,11 +35,11 @@ class SyntheticConfig:
     think_seconds: float = 5.0
     rate: float | None = None
     concurrent: int = 8
-    vocab: int = 32000
 
 
-def _tokens(rng: random.Random, count: int, vocab: int) -> array[int]:
-    return array("i", rng.choices(range(vocab), k=count))
+def _tokens(rng: random.Random, count: int) -> array[int]:
+    """`count` ids below 65,536."""
+    return array("i", array("H", rng.randbytes(2 * count)))
 
 
 def _length(rng: random.Random, mean: float) -> int:
@@ -60,11 +60,11 @@ class _Session:
         role = self.number % config.roles
         shared = random.Random(f"system {self.seed}")
         own = random.Random(f"role {self.seed} {role}")
-        context = _tokens(shared, config.system_tokens, config.vocab)
-        context += _tokens(own, config.role_tokens, config.vocab)
+        context = _tokens(shared, config.system_tokens)
+        context += _tokens(own, config.role_tokens)
         for _ in range(config.turns):
-            context += _tokens(rng, _length(rng, config.user_tokens), config.vocab)
-            answer = _tokens(rng, _length(rng, config.output_tokens), config.vocab)
+            context += _tokens(rng, _length(rng, config.user_tokens))
+            answer = _tokens(rng, _length(rng, config.output_tokens))
             prompt, most, output = self.limits.fit(len(context), len(answer))
             think = rng.expovariate(1 / config.think_seconds) if config.think_seconds else 0.0
             request = self._request(context[:prompt].tobytes(), prompt, most)
