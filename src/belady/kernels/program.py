@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
+import msgspec
+
 from belady.kernels.errors import ProgramError
 
 Dim = int | Literal["T", "R"]
@@ -266,19 +268,17 @@ class Program:
     def from_json(cls, text: str) -> Program:
         """Undo `to_json`. Raises ProgramError for anything else."""
         try:
-            raw = json.loads(text)
-            _need(
-                raw["format"] == FORMAT, f"format {raw['format']} is not {FORMAT}: record the program again"
-            )
+            raw = msgspec.json.decode(text, type=_Serialised)
+            _need(raw.format == FORMAT, f"format {raw.format} is not {FORMAT}: record the program again")
             return cls(
-                ops=tuple(_op_from(dict(item)) for item in raw["ops"]),
-                weights=tuple(Weight(name=w["name"], shape=tuple(w["shape"])) for w in raw["weights"]),
-                groups=tuple(LayerGroup(**(g | {"layers": tuple(g["layers"])})) for g in raw["groups"]),
-                ropes=tuple(tuple(table) for table in raw["ropes"]),
-                output=raw["output"],
+                ops=tuple(_op_from(fields) for fields in raw.ops),
+                weights=raw.weights,
+                groups=raw.groups,
+                ropes=raw.ropes,
+                output=raw.output,
             )
-        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
-            raise ProgramError(f"this is not a serialised program ({error!r}): record it again") from error
+        except msgspec.MsgspecError as error:
+            raise ProgramError(f"this is not a serialised program ({error}): record it again") from error
 
     def digest(self) -> str:
         """Hexadecimal SHA-256 of the text form: a key under which compiled plans can be kept."""
@@ -362,10 +362,19 @@ def _fields(item: Any) -> str:
     return ", ".join(shown)
 
 
+class _Serialised(msgspec.Struct):
+    format: int
+    groups: tuple[LayerGroup, ...]
+    ropes: tuple[tuple[float, ...], ...]
+    weights: tuple[Weight, ...]
+    ops: list[dict[str, Any]]
+    output: int
+
+
 def _op_from(fields: dict[str, Any]) -> Op:
-    name = fields.pop("op")
+    name = fields.pop("op", None)
     _need(name in _CLASSES, f"unknown op {name!r}: the program was recorded by another version")
-    op: Op = _CLASSES[name](**fields)
+    op: Op = msgspec.convert(fields, _CLASSES[name])
     return op
 
 
