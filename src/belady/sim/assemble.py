@@ -88,7 +88,7 @@ def _source(
         max_context=core.max_context,
         key_tokens=core.key_tokens,
         seed=scenario.seed,
-        clairvoyant=scenario.policy.evict.name == "clairvoyant",
+        clairvoyant=workload.next_use or scenario.policy.evict.name == "clairvoyant",
     )
     return source, [] if note is None else [note]
 

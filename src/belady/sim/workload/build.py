@@ -37,6 +37,8 @@ class WorkloadConfig:
     """Conversations under way at a time (weka)."""
     stagger: float = 60.0
     """The first conversations start within this many seconds (weka)."""
+    next_use: bool = False
+    """Tell the core when each prefix is next used (mooncake), for offline policies; `clairvoyant` implies it."""
     synthetic: SyntheticConfig | None = None
 
     def __post_init__(self) -> None:
@@ -93,8 +95,8 @@ def build(
     limits = Limits(max_context=max_context, max_tokens=config.max_tokens, clip=config.clip)
     if clairvoyant and config.source != "mooncake":
         raise WorkloadError(
-            f"policy.evict: a clairvoyant policy needs the order of all requests, which the {config.source} source "
-            "does not have before it is run; use the mooncake source or another policy"
+            f"policy.evict: next uses need the order of all requests and their content, which the {config.source} "
+            "source does not have before it is run; use the mooncake source or a policy other than clairvoyant"
         )
     if config.source == "synthetic":
         shape = config.synthetic or SyntheticConfig()
