@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoints import SIZES, finish, gguf_tensor, gguf_writer, write_tokenizer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from belady.models.config import LinearRope, Llama3Rope, RopeDivisors
 from belady.models.errors import ModelLoadError
@@ -59,11 +61,11 @@ CLASSES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemm
 
 def build(case: str, folder: Path) -> Any:
     """Save the case's random checkpoint into `folder`; return the transformers model."""
-    family, settings, _ = CASES[case]
+    family, options, _ = CASES[case]
     config_class = getattr(transformers, f"{CLASSES[family]}Config")
     model_class = getattr(transformers, f"{CLASSES[family].removesuffix('Text')}ForCausalLM")
     torch.manual_seed(len(case))
-    model = model_class(config_class(**SIZES | {"tie_word_embeddings": family == "gemma3"} | settings))
+    model = model_class(config_class(**SIZES | {"tie_word_embeddings": family == "gemma3"} | options))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) / 4)
@@ -73,7 +75,7 @@ def build(case: str, folder: Path) -> Any:
 
 
 def build_gguf(case: str, model: Any, path: Path) -> None:
-    family, settings, extra = CASES[case]
+    family, options, extra = CASES[case]
     strings = {k: v for k, v in extra.items() if isinstance(v, str)}
     writer = gguf_writer(path, family, {k: v for k, v in extra.items() if k not in strings})
     for key, value in strings.items():
@@ -82,7 +84,7 @@ def build_gguf(case: str, model: Any, path: Path) -> None:
     for name, tensor in model.state_dict().items():
         if not (tied and name == "lm_head.weight"):
             writer.add_tensor(*gguf_tensor(name, tensor.numpy(), family))
-    if settings.get("rope_parameters") is LLAMA3:
+    if options.get("rope_parameters") is LLAMA3:
         plain = 10000.0 ** -(np.arange(0, 8, 2) / 8)
         divisors = plain / model.model.rotary_emb.inv_freq.numpy()
         writer.add_tensor("rope_freqs.weight", divisors.astype(np.float32))
@@ -154,6 +156,24 @@ def test_text_side(pair: tuple[Any, ModelSource, ModelSource]) -> None:
     assert gg.config.eos_ids == hf.config.eos_ids == (1,)
 
 
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), mask=st.integers(1, 255))
+def test_changed_byte_opens_or_is_one_error(
+    pair: tuple[Any, ModelSource, ModelSource], tmp_path: Path, data: st.DataObject, mask: int
+) -> None:
+    """Whatever a damaged header says about the model and its tokenizer, a user sees one typed error."""
+    broken = bytearray(pair[2].path.read_bytes())
+    header = len(broken) - sum(4 * pair[2].weights.get(name).size for name in pair[2].weights.names())
+    broken[data.draw(st.integers(0, min(header, 2500)))] ^= mask
+    path = tmp_path / "flipped.gguf"
+    path.write_bytes(broken)
+    try:
+        with open_model(path) as source:
+            assert source.weights.get("final_norm.weight").size > 0
+    except ModelLoadError as error:
+        assert "flipped.gguf" in str(error)
+
+
 def test_sharded_checkpoint(tmp_path: Path) -> None:
     model = build("llama", tmp_path)
     whole = {n: p.numpy() for n, p in model.state_dict().items()}
@@ -176,6 +196,7 @@ def test_sharded_checkpoint(tmp_path: Path) -> None:
         ({"hidden_size": -4}, "`hidden_size` is -4"),
         ({"hidden_size": None}, "`hidden_size` is missing"),
         ({"num_hidden_layers": 10**12}, "not a positive number of sensible size"),
+        ({"num_hidden_layers": 10**8}, "not a positive number of sensible size"),
         ({"num_hidden_layers": 4}, r"tensor `model\.layers\.3\..*` is missing"),
         ({"vocab_size": 41}, r"has shape \[40, 32\], the config says \[41, 32\]"),
         ({"num_key_value_heads": 3}, "does not divide"),

@@ -14,6 +14,9 @@ from belady.models.errors import ModelLoadError
 
 FloatArray = npt.NDArray[np.float32]
 
+MAX_LAYERS = 4096
+"""More than any published model has; a count that is believed costs memory for every layer it names."""
+
 
 class WeightSource(Protocol):
     """Named tensors and the metadata beside them, under the names that the file uses."""
@@ -63,14 +66,14 @@ class Fields:
             self.path, f"`{self.prefix}{key}` {problem}", "Get the file again, or convert the model anew"
         )
 
-    def size(self, key: str, default: int | None = None) -> int:
-        """A positive count below 2**31; `default` when absent, an error when there is none."""
+    def size(self, key: str, default: int | None = None, *, most: int = 2**31 - 1) -> int:
+        """A positive count up to `most`; `default` when absent, an error when there is none."""
         value = self.raw(key)
         if value is None and default is not None:
             return default
         if value is None:
             raise self.fail(key, "is missing")
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
             raise self.fail(key, f"is {_short(value)}, which is not a positive number of sensible size")
         return value
 

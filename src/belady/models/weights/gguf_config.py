@@ -17,7 +17,7 @@ from belady.models.config import (
     RopeScaling,
 )
 from belady.models.errors import ModelLoadError
-from belady.models.weights.base import Fields, WeightSource
+from belady.models.weights.base import MAX_LAYERS, Fields, WeightSource
 
 # Chat models whose metadata names only one of their stop tokens are common; these texts mark a turn's or a
 # document's end wherever they are control tokens.
@@ -85,7 +85,7 @@ def _common(source: WeightSource, fields: Fields, family: Family, names: set[str
         "family": family,
         "vocab_size": source.shape("token_embd.weight")[0],
         "hidden": hidden,
-        "layers": fields.size("block_count"),
+        "layers": fields.size("block_count", most=MAX_LAYERS),
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": head_dim,

@@ -16,7 +16,7 @@ from belady.models.config import (
     RopeScaling,
 )
 from belady.models.errors import ModelLoadError
-from belady.models.weights.base import Fields
+from belady.models.weights.base import MAX_LAYERS, Fields
 
 MODEL_TYPES: dict[str, Family] = {
     "llama": "llama",
@@ -115,7 +115,7 @@ def _common(fields: Fields, family: Family, has_lm_head: bool) -> dict[str, Any]
         "family": family,
         "vocab_size": fields.size("vocab_size"),
         "hidden": hidden,
-        "layers": fields.size("num_hidden_layers"),
+        "layers": fields.size("num_hidden_layers", most=MAX_LAYERS),
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": head_dim,
