@@ -34,7 +34,9 @@ class Rows:
         self._outputs = outputs
         self._rows: dict[int, _Row] = {}
         self._clock = 0
-        self._stops: list[tuple[int, int, _Row]] = []
+        self._stops: list[tuple[int, int, int, _Row]] = []
+        self._pushed = 0
+        """Sequence number of heap entries: a row that was preempted may be due again with its former self."""
 
     def begin(self, plan: StepPlan) -> None:
         """Apply the deltas of a plan that starts to run."""
@@ -50,7 +52,7 @@ class Rows:
         `repeat`."""
         heap = self._stops
         while plan.repeat > 1 and heap:
-            due, rid, row = heap[0]
+            due, rid, _, row = heap[0]
             if self._rows.get(rid) is row and rid in plan.decodes:
                 return min(plan.repeat, due - self._clock)
             heappop(heap)
@@ -75,7 +77,7 @@ class Rows:
         """Rows of the plan that drew their last token now; entries of rows that had left are dropped."""
         heap, found = self._stops, []
         while heap and heap[0][0] <= self._clock:
-            _, rid, row = heappop(heap)
+            _, rid, _, row = heappop(heap)
             if self._rows.get(rid) is row and rid in plan.decodes:
                 assert row.output.length is not None
                 found.append(Stop(rid, row.output.length, "stop"))
@@ -94,7 +96,8 @@ class Rows:
         if row.generated == length:
             return Stop(rid, length, "stop")
         if row.generated < length:
-            heappush(self._stops, (self._clock + length - row.generated, rid, row))
+            self._pushed += 1
+            heappush(self._stops, (self._clock + length - row.generated, rid, self._pushed, row))
         return None
 
     def _tokens(self, plan: StepPlan, iterations: int) -> array[int] | None:
