@@ -73,6 +73,35 @@ def test_file_then_flags_then_set(tmp_path: Path):
     assert (config.api.port, config.api.host, config.api.drain_seconds) == (3, "flag", 9)
 
 
+def test_every_engine_setting_is_mapped():
+    """A setting that does nothing is worse than none: change each, and look for the change in the engine's config."""
+    import dataclasses
+
+    from belady.config.engine import engine_config
+
+    changed = resolve(
+        {
+            "engine": {"device": "cuda", "dtype": "bfloat16", "threads": 3, "max_context": 77, "max_running": 5,
+                       "step_tokens": 99, "max_repeat": 6, "overlap": False},
+            "cache": {"bytes": 12345, "page_size": 8, "prefix": False},
+            "policy": {"evict": {"name": "e", "config": {"a": 1}}, "schedule": {"name": "s", "config": {"b": 2}}},
+        }
+    )  # fmt: skip
+    for section in (changed.engine, changed.cache):
+        for field in dataclasses.fields(section):
+            assert getattr(section, field.name) != getattr(type(section)(), field.name), field.name
+    default, mapped = engine_config(Config()), engine_config(changed)
+    for field in dataclasses.fields(mapped):
+        assert getattr(mapped, field.name) != getattr(default, field.name), field.name
+
+
+def test_defaults_are_the_engines_own():
+    from belady.config.engine import engine_config
+    from belady.engine.sizes import EngineConfig
+
+    assert engine_config(Config()) == EngineConfig()
+
+
 def test_unreadable_files(tmp_path: Path):
     with pytest.raises(ConfigProblem, match="cannot read"):
         load(tmp_path / "none.toml")

@@ -6,9 +6,10 @@ Knows the engine's port and clocks of the edge; knows neither JSON nor SSE.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from starlette.types import Receive
@@ -16,6 +17,8 @@ from starlette.types import Receive
 from belady.api.errors import ApiError, from_engine, internal
 from belady.core.client import Delta, EngineClient, EngineError, Generate, TokenLogprob, Usage
 from belady.obs.metrics import RequestTimes
+
+log = logging.getLogger("belady.api")
 
 
 class Disconnected(Exception):  # noqa: N818 - an event, not an error
@@ -82,10 +85,11 @@ class Exchange:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pump(self, slot: int, request: Generate) -> None:
-        stream = self._client.generate(request)
+        stream: AsyncIterator[Delta] | None = None
         offset = slot * request.n
         unfinished = request.n
         try:
+            stream = self._client.generate(request)
             async for delta in stream:
                 self._push(replace(delta, index=delta.index + offset) if offset else delta)
                 unfinished -= delta.finish_reason is not None
@@ -94,6 +98,7 @@ class Exchange:
         except EngineError as error:
             self.fail(from_engine(error))
         except Exception as error:
+            log.exception("a generation failed")
             self.fail(internal(f"the engine failed on this request: {error}"))
         finally:
             close = getattr(stream, "aclose", None)

@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--port", type=int, help="port of the server (default 8000, or any free one)")
     parser.add_argument("--once", action="store_true", help="stop after the table")
     parser.add_argument("--rounds", type=int, default=4, help="rounds of work (default %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=40, help="tokens per answer (default %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=32, help="tokens per answer (default %(default)s)")
     parser.add_argument("--mock", action="store_true", help="serve the mock engine, which needs no model")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="a setting of the server")
 
@@ -118,6 +118,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _work(url: str, args: argparse.Namespace, console: Console) -> None:
     def show(name: str, number: int, text: str) -> None:
         line = " ".join(text.split())
+        room = max(20, console.width - 22)
         console.print(
             f"[dim]round {number}[/dim] [bold]{name:<13}[/bold]{escape(line[:90])}", highlight=False
         )

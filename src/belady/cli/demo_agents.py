@@ -75,7 +75,7 @@ class Workload:
     """How much to do."""
 
     rounds: int = 4
-    max_tokens: int = 40
+    max_tokens: int = 32
 
 
 async def drive(

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from belady.config import Config, load
 from belady.core.client import EngineClient
 
@@ -30,6 +32,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--served-model-name", action="append", help="name clients use; repeat for several")
     parser.add_argument(
         "--cors-origin", action="append", help="a web origin that may call; repeat for several"
+    )
+    parser.add_argument("--cache-bytes", type=int, help="memory of the KV cache (default 1 GiB)")
+    parser.add_argument(
+        "--max-context", type=int, help="longest prompt plus output in tokens (default: the model's)"
     )
     parser.add_argument("--config", type=Path, help="a TOML file of settings")
     parser.add_argument(
@@ -54,6 +60,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def open_engine(config: Config) -> EngineClient:
+    """Load the model; progress goes to standard error."""
+    from belady.config.engine import engine_config
+    from belady.engine.engine import Engine
+    from belady.models.source import open_model
+
+    name = config.model.source or "the default model"
+    with Console(stderr=True).status(f"Loading {name} ..."), open_model(config.model.source) as source:
+        return Engine.load(source, engine_config(config))
+
+
 def open_mock() -> EngineClient:
     """The shipped mock, at a speed that a reader can follow."""
     from belady.api.mock import MockConfig, MockEngine
@@ -73,11 +90,16 @@ def flags(args: argparse.Namespace) -> dict[str, Any]:
         "served_names": args.served_model_name,
         "cors_origins": args.cors_origin,
     }
-    given = {key: value for key, value in api.items() if value is not None}
-    table: dict[str, Any] = {"api": given} if given else {}
-    if args.model is not None:
-        table["model"] = {"source": args.model}
-    return table
+    table: dict[str, dict[str, Any]] = {
+        "api": api,
+        "cache": {"bytes": args.cache_bytes},
+        "engine": {"max_context": args.max_context},
+        "model": {"source": args.model},
+    }
+    return {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in table.items()
+    }
 
 
 def describe(config: Config) -> str:

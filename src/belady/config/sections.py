@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from belady.api.config import ApiConfig, Count
 
@@ -19,26 +20,29 @@ class ModelSection:
 class EngineSection:
     """How the engine runs."""
 
-    device: str | None = None
-    """`cpu` or `cuda`; None takes CUDA where there is one."""
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     threads: Count | None = None
-    """CPU threads for the arithmetic; None leaves it to the backend."""
+    """Compute threads; None: the library's choice."""
     max_context: Count | None = None
-    """Context window in tokens; None takes the model's own."""
+    """Longest prompt plus output in tokens; None: what the model was made for."""
     max_running: Count = 64
+    """Requests that compute at the same time."""
     step_tokens: Count = 2048
-    """Token budget of one step."""
+    """Most tokens computed in one step; longer prompts are prefilled in chunks."""
+    max_repeat: Count = 64
+    """Most decode iterations planned at once while nothing else happens."""
     overlap: bool = True
-    """Plan the next step while the last one runs."""
+    """Plan the next step while one runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The device KV cache."""
+    """The KV cache on the device."""
 
-    tokens: Count | None = None
-    """Token slots; None takes a share of free memory."""
+    bytes: Count = 1 << 30
     page_size: Count = 16
+    """Token slots per page."""
     prefix: bool = True
     """Keep and reuse the KV of common prefixes."""
 
