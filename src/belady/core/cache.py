@@ -244,8 +244,8 @@ class KvCache:
     def _trim(self, span: Span, group: int, need: int, now: float) -> None:
         """Take pages from the tail of a leaf until `need` pages of `group` came free or the leaf is gone."""
         p = self.page_keys
-        held = sum(1 for page in span.pages[group] if page != NO_PAGE)
         pages = len(span.pages[group])
+        held = pages if group not in self._window_spans else pages - span.pages[group].count(NO_PAGE)
         drop = pages if held <= need else min(pages, need)
         end = max(span.start, ((span.end - 1) // p + 1 - drop) * p)
         tokens = (span.end - end) * self._key_tokens

@@ -86,7 +86,7 @@ class Scheduler:
         self._tables = BlockTables(config, self.cache)
         self._draft = Draft()
         self._blocked = False
-        """The head of the queue found no room; only an arrival or an end can change that."""
+        """The head of the queue found no room; only another head or an end can change that."""
         self._crowded = False
         """Running requests outgrew the pools: admit nobody until one of them ends, lest it be preempted again."""
         self._mixed_priorities = False
@@ -188,13 +188,14 @@ class Scheduler:
             )
             return
         self._arrivals += 1
-        self._blocked = False
         if self._first_priority is None:
             self._first_priority = request.priority
         self._mixed_priorities = self._mixed_priorities or request.priority != self._first_priority
         row = Row(request, self._arrivals, fact.at, limit)
         self._rows[request.rid] = row
         self._queue.push(row)
+        if self._queue.head() is row:
+            self._blocked = False
 
     def _refuse(self, request: Request, reason: str, detail: str) -> None:
         self._events.append(Refused(self._now, request.rid, reason, detail))
@@ -299,6 +300,8 @@ class Scheduler:
         decodes, rows, context = self._decodes.rids(), self._decodes.rows(), self._decodes.context()
         self._decodes.clock += repeat
         ending = self._decodes.pop_ended() if repeat == 1 else []
+        if ending:
+            self._blocked = False
         if repeat == 1:
             budget = StepBudget(self.config, self._cost, len(decodes), context)
             for row in list(self._prefilling.values()):
@@ -418,6 +421,7 @@ class Scheduler:
     def _admit(self, budget: StepBudget, draft: Draft) -> None:
         if self._crowded and self.running:
             self._blocked = True
+        if self._blocked:
             return
         deferred: list[Row] = []
         while budget.open:
