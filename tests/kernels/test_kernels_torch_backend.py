@@ -15,6 +15,7 @@ from paged_rows import FULL, VOCAB, WINDOWED, PagedRows, RandomWeights
 from belady.core import plan
 from belady.kernels import batch, torch_attention
 from belady.kernels.errors import CacheMemoryError, DeviceError
+from belady.kernels.program import Attention
 from belady.kernels.torch_backend import TorchBackend
 from belady.models.config import ModelConfig
 from belady.models.registry import build_program
@@ -146,6 +147,19 @@ def test_windows_give_pages_back_and_still_compute_the_same() -> None:
         freed += rows.leave_windows("a")
     assert freed >= 25, "most pages of a short window are behind it"
     np.testing.assert_allclose(np.concatenate(logits), _one_shot("windowed", tokens), atol=TOLERANCE)
+
+
+def test_scores_are_capped_before_the_mask() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, heads, 5, 8)).astype(np.float32) for heads in (4, 2, 2))
+    seen = np.tri(5, dtype=bool)
+    op = Attention(out=3, q=0, k=1, v=2, group=0, layer=0, scale=0.4, softcap=0.7)
+    bias = torch.zeros(5, 5).masked_fill(~torch.from_numpy(seen), -torch.inf)
+    ours = torch_attention._scaled_attention(op, *(torch.from_numpy(x) for x in (q, k, v)), bias)
+    scores = 0.7 * np.tanh(0.4 * q @ k.repeat(2, 1).swapaxes(-1, -2) / 0.7)
+    weights = np.exp(scores) * seen
+    expected = weights / weights.sum(-1, keepdims=True) @ v.repeat(2, 1)
+    np.testing.assert_allclose(ours.numpy(), expected, atol=1e-6)
 
 
 def test_a_missing_page_is_caught() -> None:
