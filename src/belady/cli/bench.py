@@ -17,6 +17,8 @@ from rich.console import Console
 from belady.bench.experiment import EXPERIMENTS, BenchError, experiment
 from belady.bench.machine import fingerprint, revision
 from belady.cli.errors import CommandFailed, UsageError
+from belady.cli.sim import LIMITS_FILE
+from belady.models.fetch import cache_root
 from belady.report.bench_json import BenchReport, to_json
 from belady.report.table import Cell, print_table
 
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     to_stdout = args.json == "-"
     console = Console(stderr=to_stdout)
     show(report, console)
+    if report.name == "limits":
+        keep(report)
     if to_stdout:
         print(to_json(report))
     elif args.json is not None:
@@ -94,6 +98,18 @@ def show(report: BenchReport, console: Console) -> None:
         [[row[i] for i in used] for row in rows],
         console,
     )
+
+
+def keep(report: BenchReport) -> None:
+    """Leave the machine's limits where simulations of this machine look for them."""
+    target = cache_root() / LIMITS_FILE
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(to_json(report) + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"belady bench limits: {target} cannot be written ({error.strerror})", file=sys.stderr)
+        return
+    print(f"belady bench limits: kept in {target} for simulations of this machine", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:
