@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from belady.core.plan import Admit, NewPages, PageCopy, Prefill, Trim
 from belady.core.row import Phase, Row
+
+D = TypeVar("D")
+_ALIVE = (Phase.PREFILL, Phase.DECODE, Phase.ENDING)
 
 
 @dataclass(slots=True)
@@ -20,6 +24,8 @@ class Draft:
     trims: list[tuple[Row, int, Trim]] = field(default_factory=list)
 
 
-def current(row: Row, run: int) -> bool:
-    """The row still is in the run for which a delta was drafted."""
-    return row.run == run and row.phase in (Phase.PREFILL, Phase.DECODE, Phase.ENDING)
+def kept(entries: list[tuple[Row, int, D]]) -> tuple[D, ...]:
+    """Deltas whose row still is in the run for which they were drafted."""
+    if not entries:
+        return ()
+    return tuple(delta for row, run, delta in entries if row.run == run and row.phase in _ALIVE)

@@ -147,7 +147,8 @@ class PrefixTree:
         freed = tuple(pages[kept:].tolist() for pages in span.pages)
         cut = (end - span.start) * KEY_BYTES
         holder = span.parent if end == span.start else span
-        holder.ghost = (span.key[cut : cut + KEY_BYTES], span.end - end)
+        behind = span.ghost[1] if span.ghost else 0
+        holder.ghost = (span.key[cut : cut + KEY_BYTES], span.end - end + behind)
         if end == span.start:
             self._detach(span)
         else:

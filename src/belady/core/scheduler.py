@@ -19,7 +19,7 @@ from belady.core.cache import KvCache
 from belady.core.config import ConfigError, CoreConfig
 from belady.core.cost import StepBatch, StepCost
 from belady.core.decodes import Decodes
-from belady.core.draft import Draft, current
+from belady.core.draft import Draft, kept
 from belady.core.events import (
     Event,
     Finished,
@@ -326,25 +326,24 @@ class Scheduler:
             return StepPlan(self._step, events=tuple(self._events))
         self._draft = Draft()
         self._step += 1
-        prefills = tuple(p for _, p in draft.prefills)
-        firsts = tuple(row for row, p in draft.prefills if p.samples)
-        ending.extend(row for row in firsts if row.phase is Phase.ENDING)
-        batch = [(p.count, p.start) for p in prefills]
         drops, self._drops = tuple(self._drops), []
+        batch = [(p.count, p.start) for _, p in draft.prefills]
+        firsts = tuple(row for row, p in draft.prefills if p.samples) if batch else ()
+        ending.extend(row for row in firsts if row.phase is Phase.ENDING)
         plan = StepPlan(
-            step=self._step,
-            admits=tuple(a for row, run, a in draft.admits if current(row, run)),
-            prefills=prefills,
-            decodes=decodes,
-            pages=tuple(n for row, run, n in draft.pages if current(row, run)),
-            copies=tuple(c for row, run, c in draft.copies if current(row, run)),
-            trims=tuple(t for row, run, t in draft.trims if current(row, run)),
-            drops=drops,
-            repeat=repeat,
-            tokens=len(decodes) + sum(count for count, _ in batch),
-            context_tokens=context,
-            seconds=self._cost.seconds(StepBatch(len(decodes), context, batch)) if self._cost else None,
-            events=tuple(self._events),
+            self._step,
+            kept(draft.admits),
+            tuple(p for _, p in draft.prefills) if batch else (),
+            decodes,
+            kept(draft.pages),
+            kept(draft.copies),
+            kept(draft.trims),
+            drops,
+            repeat,
+            len(decodes) + sum(count for count, _ in batch),
+            context,
+            self._cost.seconds(StepBatch(len(decodes), context, batch)) if self._cost else None,
+            tuple(self._events),
         )
         self._in_flight.append(_InFlight(plan, rows, firsts, ending))
         return plan
