@@ -44,7 +44,7 @@ def test_overrides_have_toml_types_and_win():
         ({"policy": {"evict": {"nam": "x"}}}, [], "did you mean policy.evict.name?"),
         ({"api": 3}, [], "api: must be a table"),
         ({"api": {"port": "x"}}, [], "api.port: expected `int`, got `str`"),
-        ({"policy": {"evict": {}}}, [], "policy.evict: object missing required field `name`"),
+        ({}, ["engine.threads=100000"], "engine.threads: expected `int` <= 1024"),
         ({}, ["api.port"], "section.key=value"),
         ({}, ["=3"], "section.key=value"),
         ({"api": {"port": 70000}}, [], "api.port: expected `int` <= 65535"),

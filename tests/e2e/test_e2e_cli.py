@@ -104,3 +104,35 @@ def test_demo_reports_a_server_that_does_not_start(spawn):
     assert child.process.returncode == 2
     assert "api.nope" in err
     assert "did not start" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("none.gguf", None, "there is no such file or folder"),
+        ("bad.gguf", b"hello", "not a GGUF file"),
+        ("short.gguf", b"GGUF\x03\x00\x00\x00", "damaged or incomplete"),
+        ("folder", {}, "no config.json"),
+        ("folder", {"config.json": b"{"}, "not a JSON object"),
+        ("folder", {"config.json": b'{"model_type": "bert", "architectures": ["BertModel"]}'}, "bert"),
+    ],
+)
+def test_models_that_cannot_be_served(tmp_path, capsys, name, content, says):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
+        for file, data in content.items():
+            (path / file).write_bytes(data)
+    assert main(["serve", str(path), "--port", "0"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_no_default_model(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("BELADY_CACHE", str(tmp_path))
+    assert main(["serve", "--port", "0"]) == 2
+    assert "belady fetch" in capsys.readouterr().err

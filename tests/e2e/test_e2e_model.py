@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 
 import httpx
@@ -157,3 +158,19 @@ def test_counters_equal_usage(client, model, url):
     assert grown("generation_tokens_total") == sum(u.completion_tokens for u in usage)
     assert grown("time_to_first_token_seconds_count") == 3
     assert grown("e2e_request_latency_seconds_count") == 3
+
+
+def test_sigterm_lets_a_stream_finish(real_server, spawn):
+    child = spawn("serve", "--port", "0", "--cache-bytes", str(64 << 20), "--max-context", "512")
+    url = child.ready()["url"]
+    body = {"messages": USER, "stream": True, "max_tokens": 24, "ignore_eos": True, "temperature": 0}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=120) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("data:")
+        child.process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert '"finish_reason":"length"' in rest[-2]
+    code, error = child.end()
+    assert code == 0, error
+    assert "Traceback" not in error

@@ -5,9 +5,10 @@ from belady.config.sections import (
     CacheConfig,
     Config,
     EngineSection,
+    EvictSection,
     ModelSection,
-    PolicyChoice,
     PolicyConfig,
+    ScheduleSection,
 )
 
 __all__ = [
@@ -15,9 +16,10 @@ __all__ = [
     "Config",
     "ConfigProblem",
     "EngineSection",
+    "EvictSection",
     "ModelSection",
-    "PolicyChoice",
     "PolicyConfig",
+    "ScheduleSection",
     "load",
     "resolve",
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from belady.api.config import ApiConfig, Count
 
@@ -22,7 +24,7 @@ class EngineSection:
 
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    threads: Count | None = None
+    threads: Annotated[int, Meta(ge=1, le=1024)] | None = None
     """Compute threads; None: the library's choice."""
     max_context: Count | None = None
     """Longest prompt plus output in tokens; None: what the model was made for."""
@@ -48,17 +50,27 @@ class CacheConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyChoice:
-    """A registered policy's name, or `module:Class`, and its settings."""
+class EvictSection:
+    """What leaves the cache first: a registered policy's name, or `module:Class`, and its settings."""
 
-    name: str
+    name: str = "lru"
+    config: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSection:
+    """Who runs next: a registered policy's name, or `module:Class`, and its settings."""
+
+    name: str = "fcfs"
     config: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    evict: PolicyChoice = field(default_factory=lambda: PolicyChoice(name="lru"))
-    schedule: PolicyChoice = field(default_factory=lambda: PolicyChoice(name="fcfs"))
+    """One policy per kind of decision."""
+
+    evict: EvictSection = field(default_factory=EvictSection)
+    schedule: ScheduleSection = field(default_factory=ScheduleSection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
