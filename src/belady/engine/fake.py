@@ -24,6 +24,15 @@ Durations = Callable[[StepPlan, int], float]
 """Seconds of iteration i of a plan."""
 
 
+def recorded(seconds: Sequence[float]) -> Durations:
+    """Durations from a recording, by step number, wrapping around; all iterations of a step take equally long."""
+
+    def durations(plan: StepPlan, iteration: int) -> float:
+        return seconds[plan.step % len(seconds)]
+
+    return durations
+
+
 @dataclass(slots=True)
 class _Row:
     output: Output
