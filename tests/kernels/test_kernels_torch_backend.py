@@ -133,7 +133,7 @@ def test_a_copy_takes_the_named_slots_only() -> None:
     before = pool.keys.clone()
     backend.copy_pages(0, [1, 2], [2, 3], [5, 8])
     assert torch.equal(pool.keys[:, 2, :, :5], before[:, 1, :, :5])
-    assert torch.equal(pool.keys[:, 2, :, 5:], before[:, 2, :, 5:])
+    assert torch.equal(pool.keys[:, 2, :, 5:], torch.zeros_like(before[:, 2, :, 5:]))
     assert torch.equal(pool.keys[:, 3], pool.keys[:, 2]), "copies happen in order"
     assert torch.equal(pool.keys[:, :2], before[:, :2])
 
@@ -160,6 +160,21 @@ def test_scores_are_capped_before_the_mask() -> None:
     weights = np.exp(scores) * seen
     expected = weights / weights.sum(-1, keepdims=True) @ v.repeat(2, 1)
     np.testing.assert_allclose(ours.numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["full", "windowed", "capped"])
+@pytest.mark.parametrize("page_size", [1, 8])
+def test_what_a_failed_request_left_in_pages_harms_nobody(name: str, page_size: int) -> None:
+    start, long = _tokens(21), _tokens(60, seed=1)
+    rows = PagedRows(BACKENDS[name], page_size, pages=300)
+    for pool in BACKENDS[name]._pools:
+        pool.keys.fill_(torch.nan)
+        pool.values.fill_(torch.inf)
+    rows.run([("a", start), ("long", long)])
+    rows.fork("a", "b")
+    logits = rows.run([("a", [1]), ("b", [2]), ("long", [3])])
+    expected = [_one_shot(name, [*tokens, last])[-1] for tokens, last in ((start, 1), (start, 2), (long, 3))]
+    np.testing.assert_allclose(logits, expected, atol=TOLERANCE)
 
 
 def test_a_missing_page_is_caught() -> None:

@@ -39,7 +39,10 @@ class Backend(Protocol):
         """
 
     def copy_pages(self, group: int, src: Sequence[int], dst: Sequence[int], slots: Sequence[int]) -> None:
-        """One after the other, copy the first slots[i] token slots of page src[i] to page dst[i], in every layer."""
+        """One after the other, copy the first slots[i] token slots of page src[i] to page dst[i], in every layer.
+
+        What page dst[i] held before is gone; its other slots are as if never written.
+        """
 
     def forward(self, batch: ForwardBatch) -> npt.NDArray[np.float32]:
         """Write the tokens' keys and values to their pages and return logits [R, vocab]."""

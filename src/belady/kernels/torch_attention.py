@@ -43,7 +43,7 @@ class GroupStep:
     """What attention needs to know about one step in one layer group."""
 
     def __init__(self, pool: Pool, group: LayerGroup, index: int, batch: ForwardBatch) -> None:
-        """Plan reads and writes of layer group number `index`. Touches no page."""
+        """Plan reads and writes of layer group number `index`; clears the pages that the step is first to write."""
         self._pool = pool
         self._device = pool.keys.device
         self._dtype = pool.keys.dtype
@@ -53,6 +53,9 @@ class GroupStep:
         row_of_token = np.repeat(np.arange(len(counts)), counts)
         pages = table[row_of_token, batch.positions // pool.page_size]
         assert (pages != NO_PAGE).all(), "the step's own tokens have pages"
+        fresh = pages[batch.positions % pool.page_size == 0]
+        if pool.page_size > 1 and len(fresh):
+            pool.clear(self._ints(fresh))
         self._slots = pool.slot_index(self._ints(pages), self._ints(batch.positions % pool.page_size))
         self._segments = [
             self._segment(batch, table, rows, len(batch.tokens)) for rows in self._buckets(batch, counts)
@@ -89,9 +92,9 @@ class GroupStep:
         first_page = self._first_pages(batch, rows)
         count = int((last // size - first_page).max()) + 1
         columns = first_page[:, None] + np.arange(count)
-        inside = columns <= (last // size)[:, None]
-        pages = table[rows[:, None], np.minimum(columns, table.shape[1] - 1)]
-        assert (pages[inside] != NO_PAGE).all(), "every page that the window reaches is there"
+        # Shorter rows read their own last page again, under the mask: never a page that another row may have spoilt.
+        pages = table[rows[:, None], np.minimum(columns, (last // size)[:, None])]
+        assert (pages != NO_PAGE).all(), "every page that the window reaches is there"
         keys = int((last + 1 - first_page * size).max())
         tokens = (starts[:, None] + np.arange(queries)).reshape(-1)
         return _Segment(
@@ -99,7 +102,7 @@ class GroupStep:
             rows=len(rows),
             queries=queries,
             keys=keys,
-            runs=self._pool.run_index(self._ints(np.where(inside, pages, 0))),
+            runs=self._pool.run_index(self._ints(pages)),
             bias=self._bias(first_page * size, batch.positions[tokens].reshape(len(rows), queries), keys),
         )
 

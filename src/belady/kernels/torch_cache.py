@@ -19,7 +19,11 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Pool:
-    """Keys and values of one layer group. Zeroed when made: what was never written reads as a number."""
+    """Keys and values of one layer group.
+
+    Slots behind the last one written to a page are zero, as far as its present owner is concerned: a masked slot is
+    still multiplied by 0, and what a former owner left there may not be a number.
+    """
 
     def __init__(
         self, group: LayerGroup, pages: int, page_size: int, dtype: torch.dtype, device: torch.device
@@ -61,10 +65,16 @@ class Pool:
         return (tables[:, None, :] * self.kv_heads + heads[:, None]).reshape(-1)
 
     def copy(self, src: int, dst: int, slots: int) -> None:
-        """Copy the first `slots` slots of page `src` to page `dst` in every layer."""
+        """Copy the first `slots` slots of page `src` to page `dst` in every layer, and clear the others of `dst`."""
         assert 0 <= slots <= self.page_size and 0 <= src < self.pages and 0 <= dst < self.pages, "in the pool"
         for pool in (self.keys, self.values):
             pool[:, dst, :, :slots] = pool[:, src, :, :slots]
+            pool[:, dst, :, slots:] = 0
+
+    def clear(self, pages: torch.Tensor) -> None:
+        """Zero whole pages in every layer."""
+        self.keys.index_fill_(1, pages, 0)
+        self.values.index_fill_(1, pages, 0)
 
 
 def page_bytes(group: LayerGroup, page_size: int, dtype: torch.dtype) -> int:
