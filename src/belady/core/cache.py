@@ -69,11 +69,9 @@ class KvCache:
         if walk.partial is not None and walk.inside:
             span = self._split(walk.partial, walk.inside)
         ghost = 0
-        if (
-            span.ghost is not None
-            and span.ghost[0] == keys[walk.keys * KEY_BYTES : (walk.keys + 1) * KEY_BYTES]
-        ):
-            ghost = min(span.ghost[1], len(keys) // KEY_BYTES - walk.keys)
+        if span.ghosts is not None:
+            lost = span.ghosts.get(keys[walk.keys * KEY_BYTES : (walk.keys + 1) * KEY_BYTES], 0)
+            ghost = min(lost, len(keys) // KEY_BYTES - walk.keys)
         self._pin(span)
         self._touch(span, owner, now)
         return Match(span, walk.keys, ghost)

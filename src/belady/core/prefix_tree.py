@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 KEY_BYTES = 4
 _CHUNK = 1 << 13
+_GHOSTS = 4096
+"""How many evicted runs a span remembers, so that a lost hit can be explained."""
 
 
 class Span:
@@ -24,7 +26,7 @@ class Span:
     __slots__ = (
         "children",
         "end",
-        "ghost",
+        "ghosts",
         "key",
         "last_use",
         "next_use",
@@ -50,8 +52,8 @@ class Span:
         self.last_use = 0.0
         self.next_use: float | None = None
         self.owners: tuple[str, ...] = ()
-        self.ghost: tuple[bytes, int] | None = None
-        """First key and length in keys of the last run that was evicted from behind this span."""
+        self.ghosts: dict[bytes, int] | None = None
+        """First key and length in keys of runs evicted from behind this span, the latest few."""
 
     @property
     def evictable(self) -> bool:
@@ -147,8 +149,12 @@ class PrefixTree:
         freed = tuple(pages[kept:].tolist() for pages in span.pages)
         cut = (end - span.start) * KEY_BYTES
         holder = span.parent if end == span.start else span
-        behind = span.ghost[1] if span.ghost else 0
-        holder.ghost = (span.key[cut : cut + KEY_BYTES], span.end - end + behind)
+        behind = max(span.ghosts.values()) if span.ghosts else 0
+        ghosts = {} if holder is span or holder.ghosts is None else holder.ghosts
+        ghosts[span.key[cut : cut + KEY_BYTES]] = span.end - end + behind
+        if len(ghosts) > _GHOSTS:
+            del ghosts[next(iter(ghosts))]
+        holder.ghosts = ghosts
         if end == span.start:
             self._detach(span)
         else:
