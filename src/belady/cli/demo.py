@@ -120,7 +120,7 @@ def _work(url: str, args: argparse.Namespace, console: Console) -> None:
         line = " ".join(text.split())
         room = max(20, console.width - 22)
         console.print(
-            f"[dim]round {number}[/dim] [bold]{name:<13}[/bold]{escape(line[:90])}", highlight=False
+            f"[dim]round {number}[/dim] [bold]{name:<13}[/bold]{escape(line[:room])}", highlight=False
         )
 
     async def main() -> list[Agent]:
