@@ -115,6 +115,7 @@ async def _call(client: httpx.AsyncClient, agent: Agent, workload: Workload, see
         "stream_options": {"include_usage": True},
         "max_tokens": workload.max_tokens,
         "temperature": 0.7,
+        "repetition_penalty": 1.15,
         "seed": seed,
         "session_id": f"demo/{agent.name}",
     }
