@@ -16,7 +16,7 @@ from belady.report.bench_json import Result
 Note = Callable[[str], None]
 """Takes a sentence that a reader of the results must know, such as what stood in for missing data."""
 
-EXPERIMENTS = ("limits", "prefix", "evict", "core", "simspeed")
+EXPERIMENTS = ("limits", "prefix", "evict", "core", "simspeed", "serve")
 """Names, each that of a module of this package."""
 
 

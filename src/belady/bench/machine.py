@@ -30,6 +30,7 @@ def fingerprint(date: str) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "libraries": {"belady": belady.__version__, **{name: _version(name) for name in LIBRARIES}},
     }
 
