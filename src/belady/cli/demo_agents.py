@@ -115,8 +115,8 @@ async def _call(client: httpx.AsyncClient, agent: Agent, workload: Workload, see
         "stream_options": {"include_usage": True},
         "max_tokens": workload.max_tokens,
         "temperature": 0.7,
-        "repetition_penalty": 1.15,
-        "seed": seed,
+        "repetition_penalty": 1.05,
+        "seed": 100 * list(ROLES).index(agent.name) + seed,
         "session_id": f"demo/{agent.name}",
     }
     started = time.monotonic()
