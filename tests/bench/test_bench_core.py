@@ -24,7 +24,7 @@ def test_runs_and_reports_every_claim() -> None:
     assert set(results) == {
         "step_p50",
         "step_p99",
-        "step_mean",
+        "step_cpu_mean",
         "match_insert_per_1k",
         "evict_pages_per_s",
         "evict_per_run",

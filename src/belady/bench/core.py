@@ -127,7 +127,7 @@ def step_results(scheduler: Scheduler, params: Params, rng: random.Random) -> li
     gc.collect()
     rounds = [_steps(pipeline, params) for _ in range(params.rounds)]
     assert scheduler.running == params.decodes
-    best = calmest(rounds)
+    best = calmest([took for took, _ in rounds])
     return [
         compared(
             "step_p50",
@@ -145,10 +145,10 @@ def step_results(scheduler: Scheduler, params: Params, rng: random.Random) -> li
             better="lower",
         ),
         compared(
-            "step_mean",
-            "mean of the same round, steps that take pages included",
+            "step_cpu_mean",
+            "processor time per step, steps that take pages and the feeding of results included",
             "us",
-            1e6 * sum(best) / len(best),
+            1e6 * min(cpu for _, cpu in rounds) / params.steps,
             better="lower",
         ),
     ]
@@ -167,9 +167,10 @@ def _start(pipeline: Pipeline, scheduler: Scheduler, params: Params, rng: random
     pipeline.feed(_result(plan.step, len(plan.sampled)))
 
 
-def _steps(pipeline: Pipeline, params: Params) -> list[float]:
-    """Seconds of each step: feed the last result, plan the next."""
+def _steps(pipeline: Pipeline, params: Params) -> tuple[list[float], float]:
+    """Wall seconds of each step (the last result is applied, the next plan made), and processor seconds of all."""
     took = []
+    cpu = time.process_time()
     clock = time.perf_counter
     for number in range(params.steps):
         begin = clock()
@@ -178,7 +179,7 @@ def _steps(pipeline: Pipeline, params: Params) -> list[float]:
         assert plan is not None and len(plan.decodes) == params.decodes
         took.append(end - begin)
         pipeline.feed(_result(plan.step, len(plan.sampled)))
-    return took
+    return took, time.process_time() - cpu
 
 
 def _result(step: int, tokens: int) -> Fact:
@@ -223,24 +224,31 @@ def _store_and_find(cache: KvCache, keys: bytes, now: float) -> float:
 
 
 def evict_results(cache: KvCache, params: Params) -> list[Result]:
-    """Take more pages than are free, so that every one of them must be evicted."""
+    """Take more pages than are free, so that every one of them must be evicted; the fastest round counts."""
     pool = cache.pools[0]
     held = cache.take(0, pool.free, LATER)
     assert held is not None
+    rounds = [_evict(cache, params.evict_pages // params.rounds, held) for _ in range(params.rounds)]
+    pool.release(held)
+    took, pages, runs = min(rounds, key=lambda one: one[0] / one[1])
+    return [
+        compared("evict_pages_per_s", "pages freed by eviction from small runs", "pages/s", pages / took,
+                 better="higher"),
+        compared("evict_per_run", "time to evict one run with its pages", "us", 1e6 * took / max(1, runs),
+                 better="lower"),
+    ]  # fmt: skip
+
+
+def _evict(cache: KvCache, pages: int, held: list[int]) -> tuple[float, int, int]:
+    """Seconds to take `pages` pages from a full pool, their number, and the runs that went. Adds them to `held`."""
     runs = cache.tree.spans
     begin = time.perf_counter()
-    taken = cache.take(0, params.evict_pages, LATER)
+    taken = cache.take(0, pages, LATER)
     took = time.perf_counter() - begin
     assert taken is not None, "the tree holds too few pages to evict"
-    gone = runs - cache.tree.spans
     cache.events.clear()
-    pool.release(held + taken)
-    return [
-        compared("evict_pages_per_s", f"pages freed by eviction, {gone:,} runs going", "pages/s",
-                 len(taken) / took, better="higher"),
-        compared("evict_per_run", "time to evict one run with its pages", "us",
-                 1e6 * took / max(1, gone), better="lower"),
-    ]  # fmt: skip
+    held.extend(taken)
+    return took, pages, runs - cache.tree.spans
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
