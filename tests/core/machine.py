@@ -37,13 +37,12 @@ class SlotMachine:
         self.sequences: dict[int, list[int]] = {}
         self.sampled: dict[int, int] = {}
         self.computed_tokens = 0
+        self.poisoned: set[int] = set()
+        """Requests whose KV went wrong in a failed step: what they write is garbage from then on."""
 
     def apply(self, plan: StepPlan, iterations: int) -> array[int]:
         for rid in plan.drops:
             self.tables.pop(rid, None)
-        for trim in plan.trims:
-            table = self.tables[trim.rid][trim.group]
-            table[: trim.upto] = [NO_PAGE] * trim.upto
         for admit in plan.admits:
             rid = admit.request.rid
             self.tables[rid] = [list(t) for t in admit.tables]
@@ -51,6 +50,9 @@ class SlotMachine:
             self.sampled[rid] = admit.generated
         for new in plan.pages:
             self.tables[new.rid][new.group].extend(new.pages)
+        for trim in plan.trims:
+            table = self.tables[trim.rid][trim.group]
+            table[: trim.upto] = [NO_PAGE] * trim.upto
         for copy in plan.copies:
             for slot in range(copy.slots):
                 self.slots[copy.group][copy.dst, slot] = self.slots[copy.group][copy.src, slot]
@@ -78,7 +80,8 @@ class SlotMachine:
         assert start + count <= len(sequence)
         self.computed_tokens += count
         size = self.config.page_size
-        hashes = self._hashes(sequence[: start + count])
+        poisoned = rid in self.poisoned
+        hashes = self._hashes(sequence[: start + count]) if not poisoned else [-1] * (start + count)
         for group, table in enumerate(self.tables[rid]):
             window = self.config.groups[group].window
             slots = self.slots[group]
@@ -91,7 +94,7 @@ class SlotMachine:
             for position in range(lowest, start + count):
                 page = table[position // size]
                 assert page != NO_PAGE, f"request {rid} reads position {position}, which has no page"
-                assert slots[page, position % size] == hashes[position], (
+                assert poisoned or slots[page, position % size] == hashes[position], (
                     f"request {rid} reads wrong KV at {position}"
                 )
 
@@ -133,11 +136,20 @@ class Harness:
         self.pipeline.feed(fact)
         self._poll()
 
-    def advance(self, iterations: int | None = None) -> bool:
-        """Complete the oldest plan in flight; False when none is."""
+    def advance(self, iterations: int | None = None, *, fail: bool = False) -> bool:
+        """Complete the oldest plan in flight, or let it `fail` for all its rows; False when none is."""
         if not self.flying:
             return False
         plan = self.flying.pop(0)
+        if fail:
+            rids = {*plan.decodes, *(p.rid for p in plan.prefills)}
+            self.machine.poisoned |= rids
+            tokens = self.machine.apply(plan, 1)
+            self.now += 0.01
+            errors = tuple(Stop(rid, 0, "error") for rid in sorted(rids))
+            self.pipeline.feed(StepResult(self.now, plan.step, 1, tokens, errors, 0.01))
+            self._poll()
+            return True
         limit = 1 if self.pipeline.interrupt else min(plan.repeat, iterations or plan.repeat)
         tokens: array[int] = array("i")
         stops: list[Stop] = []

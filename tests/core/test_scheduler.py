@@ -139,6 +139,20 @@ def test_late_stop_discards_what_came_behind() -> None:
     }
 
 
+def test_kv_of_a_failed_step_is_never_cached() -> None:
+    h = Harness(config(step_tokens=8))
+    prompt = list(range(40))
+    h.submit(request(1, prompt))
+    h.advance()
+    assert len(h.flying) == 2  # the second and third chunk
+    h.feed(Aborted(h.now, 1))  # the client leaves, and then the step fails
+    h.advance(fail=True)
+    h.run()
+    h.submit(request(2, prompt))
+    h.run()
+    assert [e.usable for e in h.events if isinstance(e, Scheduled)] == [0, 8]
+
+
 def test_closed_program_and_hints_are_answered() -> None:
     h = Harness(config())
     h.submit(request(1, list(range(8)), program="p"))
@@ -197,7 +211,7 @@ def run_workload(case: tuple[CoreConfig, int, int]) -> None:
         h.submit(request(rid, prompt, max_tokens=rng.randint(1, 40), priority=rng.choice([0, 0, 0, 3])))
         sent.append(rid)
         for _ in range(rng.randint(0, 6)):
-            h.advance(rng.choice([None, 1, 3]))
+            h.advance(rng.choice([None, 1, 3]), fail=rng.random() < 0.03)
         if rng.random() < 0.2:
             h.feed(Aborted(h.now, rng.choice(sent)))
     h.run()

@@ -40,7 +40,7 @@ class KvCache:
         self.tree = PrefixTree(self.page_keys, len(config.groups))
         self.events: list[Event] = []
         self.cached_pages = 0
-        """Pages of group 0 named by the tree."""
+        """Distinct pages of group 0 that the tree holds."""
         self._key_tokens = config.key_tokens
         self._windows = tuple(
             None if g.window is None else max(1, -(-g.window // config.key_tokens)) for g in config.groups
@@ -233,11 +233,20 @@ class KvCache:
         if group in self._window_spans:
             self._strip(group, count)
         while pool.free < count:
-            span = self._policy.victim(now)
+            span = self._victim(group, now)
             if span is None:
                 return
-            assert isinstance(span, Span) and span.evictable, "a policy named a run that is not evictable"
             self._trim(span, group, count - pool.free, now)
+
+    def _victim(self, group: int, now: float) -> Span | None:
+        """The policy's choice; for a sliding-window pool only a run that holds pages of it, else nothing is gained."""
+        span = self._policy.victim(now)
+        holders = self._window_spans.get(group)
+        if holders is not None and (span is None or span.oid not in holders):
+            span = next((held for held in holders.values() if held.evictable), None)
+        if span is not None:
+            assert isinstance(span, Span) and span.evictable, "a policy named a run that is not evictable"
+        return span
 
     def _trim(self, span: Span, group: int, need: int, now: float) -> None:
         """Take pages from the tail of a leaf until `need` pages of `group` came free or the leaf is gone."""
@@ -248,14 +257,14 @@ class KvCache:
         end = max(span.start, ((span.end - 1) // p + 1 - drop) * p)
         tokens = (span.end - end) * self._key_tokens
         parent = span.parent
-        before = len(span.pages[0])
         if end == span.start:
             self._policy.removed(span)
             self._forget(span)
         freed = self.tree.trim(span, end)
         gone = end == span.start and span.parent is None
-        self.cached_pages -= before - (0 if gone else len(span.pages[0]))
-        for pool, given in zip(self.pools, freed, strict=True):
+        # Of group 0 the tree is the only holder; a page that a split left in two runs goes with the second of them.
+        self.cached_pages -= self.pools[0].release(freed[0])
+        for pool, given in zip(self.pools[1:], freed[1:], strict=True):
             pool.release(given)
         self.events.append(Evicted(now, span.oid, tokens, gone))
         if gone and parent is not None and parent.evictable:
@@ -287,7 +296,6 @@ class KvCache:
     def _split(self, span: Span, inside: int) -> Span:
         upper = self.tree.split(span, inside)
         if upper.end % self.page_keys:
-            self.cached_pages += 1
             for pool, pages in zip(self.pools, upper.pages, strict=True):
                 pool.share(pages[-1:])
         for owner in upper.owners:
@@ -357,10 +365,10 @@ class KvCache:
         """Conservation: every page's references equal what spans and `held` (pages held by requests, per group) name."""
         self.tree.check()
         self.ledger.check()
-        cached = 0
+        cached: set[int] = set()
         counts = [[0] * pool.ids for pool in self.pools]
         for span in self.tree:
-            cached += len(span.pages[0])
+            cached.update(span.pages[0])
             for count, pages in zip(counts, span.pages, strict=True):
                 for page in pages:
                     if page != NO_PAGE:
@@ -370,4 +378,4 @@ class KvCache:
                 count[page] += 1
         for pool, count in zip(self.pools, counts, strict=True):
             pool.check(count)
-        assert cached == self.cached_pages, f"tree names {cached} pages, counter says {self.cached_pages}"
+        assert len(cached) == self.cached_pages, f"tree: {len(cached)} pages, counter: {self.cached_pages}"

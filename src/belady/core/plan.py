@@ -1,6 +1,6 @@
 """The step plan: deltas only, never whole block tables. Executors apply it; nothing here computes.
 
-Order of application inside an executor: `drops`, `trims`, `admits`, `pages`, `copies`, then the forward pass over
+Order of application inside an executor: `drops`, `admits`, `pages`, `trims`, `copies`, then the forward pass over
 `prefills` and `decodes`. Plans execute strictly in the order of submission, which is what makes it safe for a plan to
 reuse pages that an earlier, still running plan writes to.
 """

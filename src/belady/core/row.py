@@ -34,6 +34,7 @@ class Row:
         "cached",
         "checkpoint",
         "computed",
+        "confirmed",
         "duplicates",
         "first_seen",
         "generated",
@@ -65,6 +66,8 @@ class Row:
         self.duplicates: list[int] = []
         """Pages of group 0 whose run another request had stored first."""
         self.computed = 0
+        self.confirmed = 0
+        """Prefilled tokens whose result is in: more must not be stored, since a step can fail."""
         self.target = request.prompt_tokens
         """Tokens to prefill: the prompt, and after a preemption what had been generated."""
         self.generated = 0

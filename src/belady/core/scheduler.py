@@ -54,6 +54,8 @@ class _InFlight:
 
     plan: StepPlan
     rows: tuple[Row, ...]
+    chunks: list[tuple[Row, int, int]]
+    """Row, its run and tokens computed after each prefill chunk."""
     firsts: tuple[Row, ...]
     ending: list[Row]
 
@@ -212,8 +214,13 @@ class Scheduler:
             flight.ending = self._decodes.pop_ended()
         if result.tokens is not None:
             self._receive(flight, result.tokens.tolist(), result.iterations)
+        failed = {stop.rid for stop in result.stops if stop.reason == "error"} if result.stops else ()
+        for row, run, done in flight.chunks:
+            if row.run == run and row.rid not in failed:
+                row.confirmed = done
         for row in flight.firsts:
-            self._on_prefilled(row)
+            if row.rid not in failed:
+                self._on_prefilled(row)
         for stop in result.stops:
             row_or_none = self._rows.get(stop.rid)
             if row_or_none is not None:
@@ -282,6 +289,8 @@ class Scheduler:
         self._unstored.pop(row.rid, None)
         # The last sampled token has no KV; a late stop leaves KV behind the end, which is not kept.
         valid = min(row.computed, row.request.prompt_tokens + max(0, output_tokens - 1))
+        if row.confirmed < row.target:
+            valid = min(valid, row.confirmed)
         lost = row.computed - (self._tables.store(row, valid, self._now) if keep else 0)
         self._tables.release(row, self._now)
         self._drops.append(row.rid)
@@ -328,6 +337,7 @@ class Scheduler:
         self._step += 1
         drops, self._drops = tuple(self._drops), []
         batch = [(p.count, p.start) for _, p in draft.prefills]
+        chunks = [(row, row.run, p.start + p.count) for row, p in draft.prefills]
         firsts = tuple(row for row, p in draft.prefills if p.samples) if batch else ()
         ending.extend(row for row in firsts if row.phase is Phase.ENDING)
         plan = StepPlan(
@@ -345,7 +355,7 @@ class Scheduler:
             self._cost.seconds(StepBatch(len(decodes), context, batch)) if self._cost else None,
             tuple(self._events),
         )
-        self._in_flight.append(_InFlight(plan, rows, firsts, ending))
+        self._in_flight.append(_InFlight(plan, rows, chunks, firsts, ending))
         return plan
 
     def _steady(self) -> bool:
@@ -392,6 +402,8 @@ class Scheduler:
         stop = row.target
         if row.checkpoint is not None:
             if start == row.checkpoint:
+                if row.confirmed < start:
+                    return  # a step that may still fail computed it: wait for the result
                 self._tables.fill_checkpoint(row)
             elif start < row.checkpoint:
                 stop = row.checkpoint
@@ -491,7 +503,7 @@ class Scheduler:
             return False
         row.anchor, row.tables, row.duplicates = match.span, tables, []
         row.own_from = usable // self.config.page_size
-        row.computed, row.target = usable, total
+        row.computed, row.confirmed, row.target = usable, usable, total
         row.settle = None
         row.checkpoint = limit // self.config.page_size * self.config.page_size if fit < limit else None
         if row.cached is None:
