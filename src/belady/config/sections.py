@@ -30,7 +30,7 @@ class EngineSection:
     """Longest prompt plus output in tokens; None: what the model was made for."""
     max_running: Count = 64
     """Requests that compute at the same time."""
-    step_tokens: Count = 2048
+    step_tokens: Count = 512
     """Most tokens computed in one step; longer prompts are prefilled in chunks."""
     max_repeat: Count = 64
     """Most decode iterations planned at once while nothing else happens."""

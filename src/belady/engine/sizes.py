@@ -23,8 +23,8 @@ class EngineConfig:
     """Device memory for the KV cache, all layer groups together."""
     max_running: int = 64
     """Requests that compute at the same time."""
-    step_tokens: int = 2048
-    """Most tokens computed in one step; longer prompts are prefilled in chunks."""
+    step_tokens: int = 512
+    """Most tokens computed in one step; longer prompts are prefilled in chunks, between which others decode."""
     max_repeat: int = 64
     """Most decode iterations planned at once while nothing else happens."""
     max_context: int | None = None
