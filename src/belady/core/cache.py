@@ -17,7 +17,7 @@ from belady.core.events import Event, Evicted, Stored
 from belady.core.forecast import NEVER, Reuse
 from belady.core.ledger import Ledger, PagePool
 from belady.core.plan import NO_PAGE
-from belady.core.prefix_tree import KEY_BYTES, PrefixTree, Span, common_bytes
+from belady.core.prefix_tree import KEY_BYTES, PrefixTree, Span, common_bytes, first_key
 from belady.core.view import EvictPolicy
 
 
@@ -68,10 +68,10 @@ class KvCache:
         span = walk.span
         if walk.partial is not None and walk.inside:
             span = self._split(walk.partial, walk.inside)
+        total = len(keys) // KEY_BYTES
         ghost = 0
-        if span.ghosts is not None:
-            lost = span.ghosts.get(keys[walk.keys * KEY_BYTES : (walk.keys + 1) * KEY_BYTES], 0)
-            ghost = min(lost, len(keys) // KEY_BYTES - walk.keys)
+        if walk.keys < total:
+            ghost = min(self.tree.ghost(span, first_key(keys, walk.keys * KEY_BYTES)), total - walk.keys)
         self._pin(span)
         self._touch(span, owner, now)
         return Match(span, walk.keys, ghost)
@@ -106,7 +106,7 @@ class KvCache:
             first = node.start // p
             if first < filled:
                 begin = max(first, lowest)
-                out[begin:filled] = node.pages[group][begin - first : filled - first]
+                out[begin:filled] = self.tree.pages(node, group)[begin - first : filled - first]
                 filled = begin
             node = node.parent
         return out.tolist()
@@ -142,10 +142,11 @@ class KvCache:
         if self._window_spans:
             self.refill(span, walk.keys, tables)
         first, upto = walk.keys // p, -(-total // p)
-        pages = tuple(array("i", table[first:upto]) for table in tables)
+        pages = [array("i", table[first:upto]) for table in tables]
         if span.evictable:
             self._policy.removed(span)
-        child = self.tree.attach(span, keys[walk.keys * KEY_BYTES :], pages)
+        packed = b"".join(part.tobytes() for part in pages)
+        child = self.tree.attach(span, keys[walk.keys * KEY_BYTES :], packed)
         self.cached_pages += len(pages[0])
         for group in self._window_spans:
             self.pools[group].share(pages[group])
@@ -174,7 +175,7 @@ class KvCache:
             node: Span | None = span
             while node is not None and node.parent is not None and node.end > lowest * p:
                 first = node.start // p
-                pages = node.pages[group]
+                pages = self.tree.pages(node, group)
                 for index in range(max(first, lowest), min(first + len(pages), upto, len(table))):
                     if (
                         pages[index - first] == NO_PAGE
@@ -184,6 +185,7 @@ class KvCache:
                         pages[index - first] = table[index]
                         self.pools[group].share(table[index : index + 1])
                         spans[node.oid] = node
+                self.tree.put_pages(node, group, pages)
                 node = node.parent
 
     def annotate(self, span: Span, reuse: Sequence[Reuse], now: float) -> None:
@@ -251,8 +253,9 @@ class KvCache:
     def _trim(self, span: Span, group: int, need: int, now: float) -> None:
         """Take pages from the tail of a leaf until `need` pages of `group` came free or the leaf is gone."""
         p = self.page_keys
-        pages = len(span.pages[group])
-        held = pages if group not in self._window_spans else pages - span.pages[group].count(NO_PAGE)
+        pages = held = self.tree.page_count(span)
+        if group in self._window_spans:
+            held -= self.tree.pages(span, group).count(NO_PAGE)
         drop = pages if held <= need else min(pages, need)
         end = max(span.start, ((span.end - 1) // p + 1 - drop) * p)
         tokens = (span.end - end) * self._key_tokens
@@ -281,9 +284,9 @@ class KvCache:
             span = spans[oid]
             if span.evictable:
                 continue  # its tail is the policy's to give away, whole pages of all groups at once
-            pages = span.pages[group]
+            pages = self.tree.pages(span, group)
             pool.release(pages)
-            pages[:] = array("i", [NO_PAGE]) * len(pages)
+            self.tree.put_pages(span, group, array("i", [NO_PAGE]) * len(pages))
             del spans[oid]
 
     # -- inner --------------------------------------------------------------------------------------------------
@@ -296,8 +299,8 @@ class KvCache:
     def _split(self, span: Span, inside: int) -> Span:
         upper = self.tree.split(span, inside)
         if upper.end % self.page_keys:
-            for pool, pages in zip(self.pools, upper.pages, strict=True):
-                pool.share(pages[-1:])
+            for group, pool in enumerate(self.pools):
+                pool.share(self.tree.pages(upper, group)[-1:])
         for owner in upper.owners:
             self._owned.setdefault(owner, {})[upper.oid] = upper
         for spans in self._window_spans.values():
@@ -350,7 +353,7 @@ class KvCache:
         node: Span | None = span
         while node is not None and node.parent is not None:
             first = node.start // p
-            held = node.pages[group]
+            held = self.tree.pages(node, group)
             for i in range(first, filled):
                 flags[i] = held[i - first] != NO_PAGE
             filled = min(filled, first)
@@ -368,9 +371,9 @@ class KvCache:
         cached: set[int] = set()
         counts = [[0] * pool.ids for pool in self.pools]
         for span in self.tree:
-            cached.update(span.pages[0])
-            for count, pages in zip(counts, span.pages, strict=True):
-                for page in pages:
+            cached.update(self.tree.pages(span, 0))
+            for group, count in enumerate(counts):
+                for page in self.tree.pages(span, group):
                     if page != NO_PAGE:
                         count[page] += 1
         for count, extra in zip(counts, held, strict=True):

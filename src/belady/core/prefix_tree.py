@@ -18,15 +18,14 @@ _GHOSTS = 4096
 class Span:
     """A run of keys [start, end) of one path, the pages that hold its KV, and who uses it.
 
-    `pages[g]` are the physical pages of layer group g for page indices `start // p` to `(end - 1) // p`. The first one
-    also holds the keys before `start` that fall into it. `pins` forbid eviction; an ancestor of a pinned span is safe
+    `pages` packs the physical pages of each layer group in turn (int32), for page indices `start // p` to
+    `(end - 1) // p`; `PrefixTree.pages` unpacks them. The first one also holds the keys before `start` that fall into
+    it. Everything is packed in `bytes`, without containers, because a tree may have millions of spans. `pins` forbid eviction; an ancestor of a pinned span is safe
     because it has a child. Read-only for everybody but the tree and the cache.
     """
 
     __slots__ = (
         "children",
-        "end",
-        "ghosts",
         "key",
         "last_use",
         "next_use",
@@ -38,22 +37,22 @@ class Span:
         "start",
     )
 
-    def __init__(
-        self, oid: int, parent: Span | None, key: bytes, start: int, pages: tuple[array[int], ...]
-    ) -> None:
+    def __init__(self, oid: int, parent: Span | None, key: bytes, start: int, pages: bytes) -> None:
         self.oid = oid
         self.parent = parent
         self.key = key
         self.start = start
-        self.end = start + len(key) // KEY_BYTES
         self.pages = pages
-        self.children: dict[bytes, Span] | None = None
+        self.children: dict[int, Span] | None = None
         self.pins = 0
         self.last_use = 0.0
         self.next_use: float | None = None
         self.owners: tuple[str, ...] = ()
-        self.ghosts: dict[bytes, int] | None = None
-        """First key and length in keys of runs evicted from behind this span, the latest few."""
+
+    @property
+    def end(self) -> int:
+        """Position behind the last key."""
+        return self.start + len(self.key) // KEY_BYTES
 
     @property
     def evictable(self) -> bool:
@@ -81,6 +80,8 @@ class PrefixTree:
         self.page_keys = page_keys
         self._groups = groups
         self._roots: dict[str, Span] = {}
+        self._ghosts: dict[int, dict[int, int]] = {}
+        """Per span: first key and length of runs evicted from behind it, the latest ones."""
         self._next_oid = 0
         self.spans = 0
 
@@ -88,7 +89,7 @@ class PrefixTree:
         """The root of a namespace, made on first use."""
         root = self._roots.get(namespace)
         if root is None:
-            root = self._roots[namespace] = Span(self._oid(), None, b"", 0, ())
+            root = self._roots[namespace] = Span(self._oid(), None, b"", 0, b"")
         return root
 
     def walk(self, root: Span, keys: bytes, at: int = 0) -> Walk:
@@ -99,7 +100,7 @@ class PrefixTree:
         span = root
         while True:
             children = span.children
-            child = children.get(keys[at : at + KEY_BYTES]) if children else None
+            child = children.get(int.from_bytes(keys[at : at + KEY_BYTES], "little")) if children else None
             if child is None:
                 return Walk(span, at // KEY_BYTES, None, 0)
             run = child.key
@@ -125,15 +126,15 @@ class PrefixTree:
         span.key = span.key[inside * KEY_BYTES :]
         span.start = cut
         span.parent = upper
-        upper.children = {span.key[:KEY_BYTES]: span}
-        parent.children[upper.key[:KEY_BYTES]] = upper
+        upper.children = {first_key(span.key): span}
+        parent.children[first_key(upper.key)] = upper
         self.spans += 1
         return upper
 
-    def attach(self, parent: Span, key: bytes, pages: tuple[array[int], ...]) -> Span:
+    def attach(self, parent: Span, key: bytes, pages: bytes) -> Span:
         """Add a child run behind `parent`; its first key must be new there."""
         span = Span(self._oid(), parent, key, parent.end, pages)
-        first = key[:KEY_BYTES]
+        first = first_key(key)
         if parent.children is None:
             parent.children = {first: span}
         else:
@@ -146,27 +147,36 @@ class PrefixTree:
         """Shorten a leaf to [start, end), removing it when nothing is left; returns the pages given up per group."""
         assert not span.children and span.start <= end < span.end and span.parent is not None
         kept = 0 if end == span.start else (end - 1) // self.page_keys - span.start // self.page_keys + 1
-        freed = tuple(pages[kept:].tolist() for pages in span.pages)
+        count = self.page_count(span)
+        freed = tuple(part.tolist() for part in self._parts(span, kept, count))
         cut = (end - span.start) * KEY_BYTES
         holder = span.parent if end == span.start else span
-        behind = max(span.ghosts.values()) if span.ghosts else 0
-        ghosts = {} if holder is span or holder.ghosts is None else holder.ghosts
-        ghosts[span.key[cut : cut + KEY_BYTES]] = span.end - end + behind
-        if len(ghosts) > _GHOSTS:
-            del ghosts[next(iter(ghosts))]
-        holder.ghosts = ghosts
+        self._remember(holder, first_key(span.key, cut), span.end - end + self._behind(span))
         if end == span.start:
             self._detach(span)
         else:
-            for pages in span.pages:
-                del pages[kept:]
+            span.pages = _pack(self._parts(span, 0, kept))
             span.key = span.key[:cut]
-            span.end = end
         return freed
 
-    def page_index(self, span: Span) -> int:
-        """Index in a block table of the span's first page."""
-        return span.start // self.page_keys
+    def ghost(self, span: Span, key: int) -> int:
+        """Length in keys of the run starting with `key` that was evicted from behind `span`; 0 when none is known."""
+        return self._ghosts.get(span.oid, {}).get(key, 0)
+
+    def page_count(self, span: Span) -> int:
+        """Pages that a span names in each layer group."""
+        return (span.end - 1) // self.page_keys - span.start // self.page_keys + 1
+
+    def pages(self, span: Span, group: int) -> array[int]:
+        """A copy of the span's pages in one layer group."""
+        size = len(span.pages) // self._groups
+        return array("i", span.pages[group * size : (group + 1) * size])
+
+    def put_pages(self, span: Span, group: int, pages: array[int]) -> None:
+        """Replace the span's pages in one layer group by as many others."""
+        assert len(pages) == self.page_count(span)
+        size = 4 * len(pages)
+        span.pages = span.pages[: group * size] + pages.tobytes() + span.pages[(group + 1) * size :]
 
     def __iter__(self) -> Iterator[Span]:
         """All spans, parents first, roots excluded. For checks and reports only."""
@@ -185,34 +195,56 @@ class PrefixTree:
             count += 1
             parent = span.parent
             assert parent is not None and parent.children is not None
-            assert parent.children[span.key[:KEY_BYTES]] is span, "a child is filed under the wrong key"
+            assert parent.children[first_key(span.key)] is span, "a child is filed under the wrong key"
             assert span.start == parent.end and span.end - span.start == len(span.key) // KEY_BYTES
             assert span.end > span.start, "an empty run"
             want = (span.end - 1) // self.page_keys - span.start // self.page_keys + 1
-            assert len(span.pages) == self._groups
-            assert all(len(pages) == want for pages in span.pages), "a run has the wrong number of pages"
+            assert len(span.pages) == 4 * want * self._groups, "a run has the wrong number of pages"
         assert count == self.spans, f"the tree has {count} spans, its counter says {self.spans}"
 
-    def _cut(self, span: Span, cut: int, *, upper: bool) -> tuple[array[int], ...]:
+    def _cut(self, span: Span, cut: int, *, upper: bool) -> bytes:
         first = span.start // self.page_keys
         if upper:
-            upto = (cut - 1) // self.page_keys - first + 1
-            return tuple(pages[:upto] for pages in span.pages)
-        begin = cut // self.page_keys - first
-        return tuple(pages[begin:] for pages in span.pages)
+            return _pack(self._parts(span, 0, (cut - 1) // self.page_keys - first + 1))
+        return _pack(self._parts(span, cut // self.page_keys - first, self.page_count(span)))
+
+    def _parts(self, span: Span, begin: int, end: int) -> list[array[int]]:
+        """Pages number `begin` to `end` (exclusive) of a span, per group."""
+        return [self.pages(span, group)[begin:end] for group in range(self._groups)]
+
+    def _behind(self, span: Span) -> int:
+        return max(self._ghosts.get(span.oid, {0: 0}).values())
+
+    def _remember(self, span: Span, key: int, length: int) -> None:
+        ghosts = self._ghosts.setdefault(span.oid, {})
+        if span.children is None and span.parent is not None:
+            ghosts.clear()  # what was trimmed before lies behind what is trimmed now
+        ghosts[key] = length
+        if len(ghosts) > _GHOSTS:
+            del ghosts[next(iter(ghosts))]
 
     def _detach(self, span: Span) -> None:
         parent = span.parent
         assert parent is not None and parent.children is not None
-        del parent.children[span.key[:KEY_BYTES]]
+        del parent.children[first_key(span.key)]
         if not parent.children:
             parent.children = None
         span.parent = None
+        self._ghosts.pop(span.oid, None)
         self.spans -= 1
 
     def _oid(self) -> int:
         self._next_oid += 1
         return self._next_oid
+
+
+def first_key(keys: bytes, at: int = 0) -> int:
+    """The key at byte offset `at`."""
+    return int.from_bytes(keys[at : at + KEY_BYTES], "little")
+
+
+def _pack(parts: list[array[int]]) -> bytes:
+    return b"".join(part.tobytes() for part in parts)
 
 
 def common_bytes(keys: bytes, at: int, run: bytes) -> int:

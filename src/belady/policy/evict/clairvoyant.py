@@ -27,7 +27,7 @@ class Clairvoyant:
 
     def added(self, span: SpanView, now: float) -> None:
         next_use = NEVER if span.next_use is None else span.next_use
-        self._heap.put(span, (-next_use, span.last_use))
+        self._heap.put(span, -next_use, span.last_use)
 
     def removed(self, span: SpanView) -> None:
         self._heap.discard(span)

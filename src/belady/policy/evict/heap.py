@@ -7,45 +7,44 @@ from typing import Any
 
 from belady.core.view import SpanView
 
-Rank = tuple[Any, ...]
+Item = tuple[Any, ...]
+"""The rank's parts, then the object id, then the run."""
 
 
 class VictimHeap:
-    """Runs by rank, smallest first; equal ranks go by object id. Amortised O(log n) per change."""
+    """Runs by rank, smallest first; equal ranks go by object id. Amortised O(log n) per change.
+
+    An entry is one tuple, shared by the heap and the look-up table: a tree may have millions of evictable runs.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Rank, int, SpanView]] = []
-        self._rank: dict[int, Rank] = {}
+        self._heap: list[Item] = []
+        self._item: dict[int, Item] = {}
 
     def __len__(self) -> int:
-        return len(self._rank)
+        return len(self._item)
 
-    def put(self, span: SpanView, rank: Rank) -> None:
+    def put(self, span: SpanView, *rank: float) -> None:
         """Add a run or change its rank."""
-        if self._rank.get(span.oid) == rank:
+        old = self._item.get(span.oid)
+        if old is not None and old[:-2] == rank:
             return
-        self._rank[span.oid] = rank
-        heappush(self._heap, (rank, span.oid, span))
-        if len(self._heap) > 64 + 2 * len(self._rank):
-            self._compact()
+        item = (*rank, span.oid, span)
+        self._item[span.oid] = item
+        heappush(self._heap, item)
+        if len(self._heap) > 64 + 2 * len(self._item):
+            self._heap = list(self._item.values())
+            heapify(self._heap)
 
     def discard(self, span: SpanView) -> None:
-        self._rank.pop(span.oid, None)
+        self._item.pop(span.oid, None)
 
     def first(self) -> SpanView | None:
         """The run of smallest rank, or None."""
-        heap, ranks = self._heap, self._rank
+        heap, current = self._heap, self._item
         while heap:
-            rank, oid, span = heap[0]
-            if ranks.get(oid) == rank:
-                return span
+            item = heap[0]
+            if current.get(item[-2]) is item:
+                return item[-1]
             heappop(heap)
         return None
-
-    def _compact(self) -> None:
-        live: dict[int, tuple[Rank, int, SpanView]] = {}
-        for item in self._heap:
-            if self._rank.get(item[1]) == item[0]:
-                live[item[1]] = item
-        self._heap = list(live.values())
-        heapify(self._heap)

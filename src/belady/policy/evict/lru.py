@@ -24,7 +24,7 @@ class Lru:
         self._heap = VictimHeap()
 
     def added(self, span: SpanView, now: float) -> None:
-        self._heap.put(span, (span.last_use,))
+        self._heap.put(span, span.last_use)
 
     def removed(self, span: SpanView) -> None:
         self._heap.discard(span)
