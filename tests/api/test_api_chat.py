@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+
+from belady.api.prompts import Message, template_messages
 
 
 def test_whole_answer(server):
@@ -145,6 +148,15 @@ def test_content_parts_and_roles(server):
     server.post("/v1/chat/completions", {"messages": messages})
     prompt = server.engine.text.decode(server.engine.requests[-1].prompt_ids)
     assert prompt == "[system] be\nbrief\n[user] q\n[assistant] \n[tool] r\n[assistant] "
+
+
+@pytest.mark.parametrize("arguments", ["{", "[" * 100_000])
+def test_arguments_that_are_no_json_stay_text(server, arguments):
+    call = {"function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert server.post("/v1/chat/completions", {"messages": messages}).status_code == 200
+    [_, made] = template_messages(msgspec.convert(messages, list[Message]))
+    assert made["tool_calls"] == [call]
 
 
 def test_tools_are_rendered_when_no_call_is_wanted(server):

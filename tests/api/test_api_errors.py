@@ -222,14 +222,19 @@ def test_failure_in_mid_stream_ends_with_error_and_done(make, events):
     assert "told to fail" in error_of(server.chat(), 500)["message"]
 
 
-def test_unexpected_exception_is_a_json_500(server, monkeypatch):
+def test_unexpected_exception_is_a_json_500(server, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise ZeroDivisionError("boom")
 
     monkeypatch.setattr(server.engine.text, "encode", broken, raising=False)
-    error = error_of(server.complete("x"), 500)
+    with caplog.at_level("ERROR", "belady.api"):
+        response = server.complete("x")
+    error = error_of(response, 500)
     assert error["code"] == "internal_error"
     assert "boom" not in error["message"]
+    # The message sends the reader to the log, so the id has to be in both.
+    assert response.headers["x-request-id"] in caplog.text
+    assert "boom" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,9 @@ def test_priority_is_higher_sooner_and_the_vllm_header_is_turned():
     assert identity.priority({}, 5) == 5
     assert identity.priority({"x-vllm-priority": "5"}, 1) == -5
     assert identity.priority({"x-vllm-priority": "-2"}, None) == 2
-    with pytest.raises(ApiError, match="whole number"):
-        identity.priority({"x-vllm-priority": "soon"}, None)
+    for text in ("soon", "--5", "-", "\u00b2", "1.5", "9" * 11):
+        with pytest.raises(ApiError, match="whole number"):
+            identity.priority({"x-vllm-priority": text}, None)
     with pytest.raises(ApiError, match="at most 256"):
         identity.identify({"x-session-id": "x" * 257}, None)
 

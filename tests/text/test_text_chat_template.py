@@ -29,6 +29,11 @@ def test_date_comes_from_the_caller() -> None:
     assert template.render(MESSAGES, strftime_now=lambda fmt: f"<{fmt}>") == "<%Y>"
 
 
+def test_variables_of_any_name_reach_the_template() -> None:
+    template = ChatTemplate("{{ kwargs }} {{ messages[0].role }} {{ seen }}")
+    assert template.render(MESSAGES, self=1, messages=2, kwargs=3, seen=4) == "3 user 4"
+
+
 def test_generation_block_and_loop_controls_render() -> None:
     source = "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% break %}{% endfor %}"
     assert ChatTemplate(source).render([*MESSAGES, *MESSAGES]) == "user"

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from belady.api import chat, completions, models, operations, tokens
 from belady.api.config import ApiConfig
 from belady.api.context import Context
-from belady.api.errors import ApiError, internal
+from belady.api.errors import ApiError
 from belady.api.gate import Gate
 from belady.core.client import EngineClient
 
@@ -32,7 +32,6 @@ def create_app(client: EngineClient, config: ApiConfig | None = None) -> Starlet
         exception_handlers={
             ApiError: _api_error,
             HTTPException: _http_error,
-            Exception: _unexpected,
         },
     )
     app.state.context = owner
@@ -91,10 +90,3 @@ async def _http_error(request: Request, error: Exception) -> Response:
     else:
         made = ApiError(error.status_code, error.detail, code="http_error", headers=error.headers)
     return made.response()
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    # The server's log has the traceback; the client gets what it can act on.
-    return internal(
-        "an internal error occurred: see the server's log under this request's x-request-id"
-    ).response()

@@ -1,4 +1,5 @@
-"""What every request passes before its route: a request id, the key check and the refusal while draining.
+"""What every request passes before its route: a request id, the key check, the refusal while draining, and the last
+resort for exceptions nobody expected.
 
 Plain ASGI, so streams pass through untouched. Knows paths and headers, never bodies.
 """
@@ -6,6 +7,7 @@ Plain ASGI, so streams pass through untouched. Knows paths and headers, never bo
 from __future__ import annotations
 
 import hmac
+import logging
 import re
 import uuid
 from collections.abc import Sequence
@@ -14,11 +16,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from belady.api.context import Context
-from belady.api.errors import ApiError
+from belady.api.errors import ApiError, internal
+
+log = logging.getLogger("belady.api")
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/version", "/metrics"})
 """Paths that need no key and are answered while draining: probes and scrapers have no secrets."""
 
+_UNEXPECTED = "an internal error occurred: see the server's log under this request's x-request-id"
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -37,16 +42,27 @@ class Gate:
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
+        begun = False
+
         async def send_with_id(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
         refusal = self._refusal(scope, headers)
-        if refusal is None:
-            await self._app(scope, receive, send_with_id)
-        else:
+        if refusal is not None:
             await refusal.response()(scope, receive, send_with_id)
+            return
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:
+            if begun:
+                raise  # too late for a status: the connection has to break
+            # Answered here and not re-raised, so that the connection lives on for the client's next request.
+            log.exception("request %s failed", request_id)
+            await internal(_UNEXPECTED).response()(scope, receive, send_with_id)
 
     def _refusal(self, scope: Scope, headers: Headers) -> ApiError | None:
         if scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS":

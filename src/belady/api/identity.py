@@ -6,12 +6,14 @@ bounded and never logged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from belady.api.errors import invalid
 
 MAX_ID = 256
+_WHOLE = re.compile(r"-?[0-9]{1,10}")
 
 EXPLICIT = ("x-dynamo-session-id", "x-dynamo-parent-session-id")
 NATIVE: tuple[tuple[str, str | None], ...] = (
@@ -61,7 +63,7 @@ def priority(headers: Mapping[str, str], body: int | None) -> int:
     """Higher is sooner. The body says so directly; vLLM's header counts the other way and wins when both are set."""
     text = headers.get("x-vllm-priority", "").strip()
     if text:
-        if not text.lstrip("-").isdigit() or len(text) > 12:
+        if not _WHOLE.fullmatch(text):
             raise invalid("the header X-Vllm-Priority must be a whole number", "X-Vllm-Priority")
         return -int(text)
     value = body or 0

@@ -86,7 +86,7 @@ def _tool_call(call: Mapping[str, object]) -> Mapping[str, object]:
         return call
     try:
         arguments = msgspec.json.decode(function["arguments"])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return call
     return {**call, "function": {**function, "arguments": arguments}}
 

@@ -53,6 +53,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
@@ -62,7 +63,7 @@ class ChatTemplate:
         """Prompt text of `messages`; encode it with `add_special=False`.
 
         `strftime_now(format)` is how a template asks for the date; without it templates see no such function.
-        `kwargs` reach the template as variables (`enable_thinking`). Raises TemplateError when the template
+        `kwargs` reach the template as variables (`enable_thinking`), whatever their names. Raises TemplateError when the template
         refuses the messages or fails on them.
         """
         variables: dict[str, Any] = {
