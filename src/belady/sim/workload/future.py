@@ -39,5 +39,5 @@ def _visit(tree: PrefixTree, namespace: str, keys: bytes, number: float) -> tupl
         node.next_use = number
         node = node.parent
     if walk.keys * KEY_BYTES < len(keys):
-        tree.attach(span, keys[walk.keys * KEY_BYTES :], ()).next_use = number
+        tree.attach(span, keys[walk.keys * KEY_BYTES :], b"").next_use = number
     return tuple(reversed(uses))
