@@ -15,6 +15,7 @@ from belady.core.pipeline import Pipeline
 from belady.core.plan import NO_PAGE, StepPlan
 from belady.core.request import Request
 from belady.core.scheduler import Scheduler
+from belady.core.view import AdvisePolicy
 from belady.policy.registry import load
 
 
@@ -118,8 +119,9 @@ class Harness:
         evict: str = "lru",
         next_token: Callable[[list[int]], int] | None = None,
         stop: Callable[[int, int], bool] | None = None,
+        advise: AdvisePolicy | None = None,
     ) -> None:
-        self.scheduler = Scheduler(config, evict=load("evict", evict))
+        self.scheduler = Scheduler(config, evict=load("evict", evict), advise=advise)
         self.pipeline = Pipeline(self.scheduler, depth)
         self.machine = SlotMachine(config, next_token or (lambda seq: (sum(seq[-3:]) * 31 + len(seq)) % 1000))
         self.stop = stop or (lambda rid, count: False)

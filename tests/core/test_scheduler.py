@@ -10,8 +10,19 @@ from hypothesis import strategies as st
 from machine import Harness, request
 
 from belady.core.config import CoreConfig, GroupConfig
-from belady.core.events import Finished, FinishReason, FirstToken, Loss, Preempted, Refused, Scheduled
+from belady.core.events import (
+    Finished,
+    FinishReason,
+    FirstToken,
+    HintOutcome,
+    Loss,
+    Preempted,
+    Refused,
+    Scheduled,
+)
 from belady.core.facts import Aborted, Hint, ProgramClosed
+from belady.core.intents import Intent, Verb
+from belady.core.view import SchedulerView
 
 
 def config(pages: int = 64, window: int | None = None, window_pages: int = 24, **more: object) -> CoreConfig:
@@ -161,6 +172,46 @@ def test_closed_program_and_hints_are_answered() -> None:
     h.feed(Hint(h.now, "a1", "retain", "1", {}))
     assert [e.outcome.value for e in h.events if type(e).__name__ == "HintOutcome"] == ["rejected"]
     assert all(span.next_use == float("inf") for span in h.scheduler.cache.tree)
+
+
+class Adviser:
+    """Proposes what the test says, once."""
+
+    def __init__(self) -> None:
+        self.next: list[Intent] = []
+
+    def propose(self, view: SchedulerView, now: float) -> list[Intent]:
+        out, self.next = self.next, []
+        return out
+
+
+def test_intents_are_carried_out_or_answered() -> None:
+    adviser = Adviser()
+    h = Harness(config(max_running=1), advise=adviser)
+    h.submit(request(1, list(range(8)), max_tokens=9), request(2, [7, 7], max_tokens=2), request(3, [9, 9]))
+    adviser.next = [
+        Intent(intent_id="a", verb=Verb.PREEMPT, rid=1),
+        Intent(intent_id="b", verb=Verb.REJECT, rid=2, reason="too busy"),
+        Intent(intent_id="c", verb=Verb.REJECT, rid=77),
+        Intent(intent_id="d", verb=Verb.PREEMPT, rid=3),
+        Intent(intent_id="e", verb=Verb.SCALE),
+        Intent(intent_id="f", verb=Verb.RELEASE, program="nobody"),
+        Intent(intent_id="g", verb=Verb.RELEASE),
+    ]
+    h.run()
+    answers = {e.action_id: e.outcome.value for e in h.events if isinstance(e, HintOutcome)}
+    assert answers == {
+        "a": "accepted",
+        "b": "accepted",
+        "c": "missing",
+        "d": "rejected",
+        "e": "rejected",
+        "f": "missing",
+        "g": "rejected",
+    }
+    ends = h.ends()
+    assert isinstance(ends[2], Refused) and ends[2].detail == "too busy"
+    assert isinstance(ends[1], Finished) and (ends[1].output_tokens, ends[1].preemptions) == (9, 1)
 
 
 def test_window_hit_needs_the_window() -> None:

@@ -1,11 +1,11 @@
-"""The deltas of a plan while it is being made. Decides nothing."""
+"""The deltas of a plan while it is being made, and what is remembered of it while it runs. Decides nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from belady.core.plan import Admit, NewPages, PageCopy, Prefill, Trim
+from belady.core.plan import Admit, NewPages, PageCopy, Prefill, StepPlan, Trim
 from belady.core.row import Phase, Row
 
 D = TypeVar("D")
@@ -22,6 +22,18 @@ class Draft:
     pages: list[tuple[Row, int, NewPages]] = field(default_factory=list)
     copies: list[tuple[Row, int, PageCopy]] = field(default_factory=list)
     trims: list[tuple[Row, int, Trim]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What the scheduler must remember of a submitted plan until its result arrives."""
+
+    plan: StepPlan
+    rows: tuple[Row, ...]
+    chunks: list[tuple[Row, int, int]]
+    """Row, its run and tokens computed after each prefill chunk."""
+    firsts: tuple[Row, ...]
+    ending: list[Row]
 
 
 def kept(entries: list[tuple[Row, int, D]]) -> tuple[D, ...]:

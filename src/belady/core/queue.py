@@ -5,7 +5,14 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from belady.core.row import Phase, Row
-from belady.core.view import OrderPolicy
+from belady.core.view import OrderPolicy, RequestView
+
+
+class ArrivalOrder:
+    """Priority, then arrival: what applies when no order policy is configured."""
+
+    def rank(self, request: RequestView, arrived_at: float) -> tuple[float, ...]:
+        return (-request.priority,)
 
 
 class WaitingQueue:

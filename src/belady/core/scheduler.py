@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from belady.core.budget import StepBudget
 from belady.core.cache import KvCache
 from belady.core.config import ConfigError, CoreConfig
 from belady.core.cost import StepBatch, StepCost
 from belady.core.decodes import Decodes
-from belady.core.draft import Draft, kept
+from belady.core.dispose import dispose
+from belady.core.draft import Draft, InFlight, kept
 from belady.core.events import (
     Event,
     Finished,
@@ -33,31 +33,13 @@ from belady.core.events import (
     Scheduled,
 )
 from belady.core.facts import Aborted, Arrived, CapacityChanged, Fact, Hint, ProgramClosed, StepResult
+from belady.core.intents import Verb
 from belady.core.plan import Admit, Prefill, StepPlan
-from belady.core.queue import WaitingQueue
+from belady.core.queue import ArrivalOrder, WaitingQueue
 from belady.core.request import Request
 from belady.core.row import Phase, Row
 from belady.core.tables import BlockTables
-from belady.core.view import EvictPolicy, OrderPolicy, RequestView
-
-
-class _ArrivalOrder:
-    """Priority, then arrival: what applies when no order policy is configured."""
-
-    def rank(self, request: RequestView, arrived_at: float) -> tuple[float, ...]:
-        return (-request.priority,)
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """What the scheduler must remember of a submitted plan until its result arrives."""
-
-    plan: StepPlan
-    rows: tuple[Row, ...]
-    chunks: list[tuple[Row, int, int]]
-    """Row, its run and tokens computed after each prefill chunk."""
-    firsts: tuple[Row, ...]
-    ending: list[Row]
+from belady.core.view import AdvisePolicy, EvictPolicy, OrderPolicy
 
 
 class Scheduler:
@@ -69,6 +51,7 @@ class Scheduler:
         *,
         evict: EvictPolicy,
         order: OrderPolicy | None = None,
+        advise: AdvisePolicy | None = None,
         cost: StepCost | None = None,
     ) -> None:
         if config.step_seconds is not None and cost is None:
@@ -76,12 +59,13 @@ class Scheduler:
         self.config = config
         self.cache = KvCache(config, evict)
         self._cost = cost
-        self._queue = WaitingQueue(order or _ArrivalOrder())
+        self._advise = advise
+        self._queue = WaitingQueue(order or ArrivalOrder())
         self._rows: dict[int, Row] = {}
         self._prefilling: dict[int, Row] = {}
         self._unstored: dict[int, Row] = {}
         self._decodes = Decodes()
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._drops: list[int] = []
         self._events: list[Event] = []
         self.cache.events = self._events
@@ -131,6 +115,33 @@ class Scheduler:
             if row.phase in (Phase.WAITING, Phase.PREFILL)
         )
 
+    def waiting_requests(self) -> list[Request]:
+        return [row.request for row in self._rows.values() if row.phase is Phase.WAITING]
+
+    def running_requests(self) -> list[Request]:
+        return [row.request for row in self._rows.values() if row.live]
+
+    # -- what intents may do (`belady.core.dispose`) -------------------------------------------------------------
+
+    def find(self, rid: int) -> Row | None:
+        """The state of an unfinished request."""
+        return self._rows.get(rid)
+
+    def preempt(self, row: Row) -> None:
+        """Take a running request's pages back; it waits again."""
+        self._preempt(row)
+
+    def turn_away(self, row: Row, reason: str) -> None:
+        """Refuse a waiting request."""
+        row.phase = Phase.DONE
+        self._queue.discard(row)
+        del self._rows[row.rid]
+        self._refuse(row.request, "rejected", reason or "turned away by policy")
+
+    def close_program(self, program: str) -> int:
+        """Forecast NEVER for what only `program` owns; returns the number of runs."""
+        return self.cache.close_program(program, self._now)
+
     # -- one step ------------------------------------------------------------------------------------------------
 
     def step(self, facts: Sequence[Fact], now: float) -> StepPlan:
@@ -141,6 +152,10 @@ class Scheduler:
         self._now = now
         for fact in facts:
             self._apply(fact)
+        if self._advise is not None:
+            for intent in self._advise.propose(self, now):
+                outcome, detail = dispose(intent, self)
+                self._events.append(HintOutcome(now, intent.intent_id, outcome, detail))
         plan = self._plan()
         self._events = []
         self.cache.events = self._events
@@ -157,15 +172,15 @@ class Scheduler:
                 reason = FinishReason.ERROR if fact.reason == "error" else FinishReason.ABORT
                 self._finish(row, reason, self._output_count(row), fact.reason)
         elif isinstance(fact, ProgramClosed):
-            self.cache.close_program(fact.program, self._now)
+            self.close_program(fact.program)
         elif isinstance(fact, CapacityChanged):
             self._blocked = False
             self.cache.pools[fact.group].resize(fact.pages)
         elif isinstance(fact, Hint):
-            # No configured policy acts on hints yet; each is still answered.
-            self._events.append(
-                HintOutcome(self._now, fact.action_id, Outcome.REJECTED, f"unknown_type: {fact.action_type}")
-            )
+            # No policy acts on hints yet; each is still answered.
+            known = fact.action_type in set(Verb)
+            detail = "no_policy: none is configured for it" if known else f"unknown_type: {fact.action_type}"
+            self._events.append(HintOutcome(self._now, fact.action_id, Outcome.REJECTED, detail))
         # Graphs, distances and tool times inform forecast policies; without one they change nothing.
 
     def _on_arrival(self, fact: Arrived) -> None:
@@ -230,7 +245,7 @@ class Scheduler:
             if row.phase is Phase.ENDING:
                 self._finish(row, FinishReason.LENGTH, row.generated, "")
 
-    def _receive(self, flight: _InFlight, tokens: list[int], iterations: int) -> None:
+    def _receive(self, flight: InFlight, tokens: list[int], iterations: int) -> None:
         rows = flight.firsts + flight.rows
         assert len(tokens) == iterations * len(rows), "the result has the wrong number of tokens"
         if iterations == 1:
@@ -355,7 +370,7 @@ class Scheduler:
             self._cost.seconds(StepBatch(len(decodes), context, batch)) if self._cost else None,
             tuple(self._events),
         )
-        self._in_flight.append(_InFlight(plan, rows, chunks, firsts, ending))
+        self._in_flight.append(InFlight(plan, rows, chunks, firsts, ending))
         return plan
 
     def _steady(self) -> bool:

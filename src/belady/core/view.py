@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
+
+from belady.core.intents import Intent
 
 
 class SpanView(Protocol):
@@ -82,3 +85,23 @@ class OrderPolicy(Protocol):
     def rank(self, request: RequestView, arrived_at: float) -> tuple[float, ...]:
         """Smaller is admitted sooner; ties go by order of arrival."""
         ...
+
+
+class SchedulerView(Protocol):
+    """A replica as an advising policy may see it. Facts and labelled estimates, no grants of capacity."""
+
+    def usage(self) -> float:
+        """Used share of the fullest page pool, 0 to 1."""
+        ...
+
+    def waiting_requests(self) -> Sequence[RequestView]:
+        """In no particular order."""
+        ...
+
+    def running_requests(self) -> Sequence[RequestView]: ...
+
+
+class AdvisePolicy(Protocol):
+    """Proposes intents once per step, after facts were applied and before anything is planned."""
+
+    def propose(self, view: SchedulerView, now: float) -> Sequence[Intent]: ...
