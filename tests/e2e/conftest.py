@@ -81,7 +81,14 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
+            start_new_session=True,
         )
+
+    def kill(self) -> None:
+        """End it and whatever it started, so that nothing keeps its pipes open."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
 
     def ready(self) -> dict:
         assert self.process.stdout is not None
@@ -108,9 +115,7 @@ def spawn():
 
     yield start
     for child in children:
-        if child.process.poll() is None:
-            child.process.kill()
-        child.process.communicate()
+        child.kill()
 
 
 @pytest.fixture(scope="session")

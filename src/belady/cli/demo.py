@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     if args.rounds < 1 or args.max_tokens < 1:
         raise UsageError("--rounds and --max-tokens must be at least 1")
     console = Console()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # SIGINT too: a shell that runs us in the background hands it down ignored.
+        signal.signal(number, _interrupt)
     with contextlib.ExitStack() as stack:
         server = None
         url = args.url.rstrip("/").removesuffix("/v1") if args.url else None
