@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +152,19 @@ def test_malformed_metadata_is_one_error(change: dict[str, Any], message: str) -
     metadata = bpe_metadata("gpt-2") | {f"tokenizer.ggml.{key}": value for key, value in change.items()}
     with pytest.raises(TokenizerError, match=message):
         load_gguf_tokenizer(metadata)
+
+
+def test_encoding_lets_other_threads_run() -> None:
+    tokenizer = load_gguf_tokenizer(bpe_metadata("gpt-2"))
+    text = "ab ba " * 100_000
+    worker = threading.Thread(target=tokenizer.encode, args=(text,))
+    worker.start()
+    turns = 0
+    while worker.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    # With the lock held throughout, this loop would get one turn or two.
+    assert turns > 10
 
 
 def test_lone_surrogate_is_refused() -> None:

@@ -73,7 +73,8 @@ class Tokenizer:
         TokenizerError for text that is not valid Unicode.
         """
         try:
-            return list(self._backend.encode(text, add_special_tokens=add_special).ids)
+            # The library lets go of the interpreter lock in its batch methods only: a long text must not stop everybody.
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special)[0].ids)
         except (UnicodeEncodeError, TypeError) as error:  # which one depends on the backend's version
             raise TokenizerError(
                 "the text is not valid Unicode (it has a lone surrogate); send valid text"
