@@ -133,8 +133,7 @@ class Scheduler:
 
     def turn_away(self, row: Row, reason: str) -> None:
         """Refuse a waiting request."""
-        row.phase = Phase.DONE
-        self._queue.discard(row)
+        self._leave_queue(row)
         del self._rows[row.rid]
         self._refuse(row.request, "rejected", reason or "turned away by policy")
 
@@ -275,8 +274,7 @@ class Scheduler:
     def _finish(self, row: Row, reason: FinishReason, output_tokens: int, detail: str) -> None:
         request = row.request
         if row.phase is Phase.WAITING:
-            row.phase = Phase.DONE
-            self._queue.discard(row)
+            self._leave_queue(row)
         else:
             self._retire(row, output_tokens, keep=reason is not FinishReason.ERROR)
             row.phase = Phase.DONE
@@ -294,6 +292,11 @@ class Scheduler:
                 detail,
             )
         )
+
+    def _leave_queue(self, row: Row) -> None:
+        row.phase = Phase.DONE
+        self._queue.discard(row)
+        self._blocked = False  # it may have been the head that found no room
 
     def _retire(self, row: Row, output_tokens: int, *, keep: bool) -> int:
         """Take a row's pages back, storing what it computed when `keep`. Returns tokens of KV that were not kept."""
