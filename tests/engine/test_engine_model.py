@@ -327,6 +327,14 @@ def test_a_small_cache_says_so(llama: Path) -> None:
     run(go())
 
 
+@pytest.mark.parametrize("size", [10**15, 10**30])
+def test_a_cache_beyond_any_memory_is_refused_as_such(llama: Path, size: int) -> None:
+    from belady.kernels.errors import CacheMemoryError
+
+    with pytest.raises(CacheMemoryError, match="the KV cache needs"):
+        open_engine(llama, cache_bytes=size)
+
+
 def test_cache_budget_below_anything(llama: Path) -> None:
     with pytest.raises(EngineError, match="at least"):
         open_engine(llama, cache_bytes=100)

@@ -80,8 +80,9 @@ class Engine:
         backend = TorchBackend(program, source.weights, config.dtype, config.device, config.threads)
         page_bytes = [backend.bytes_per_page(g, config.page_size) for g in range(len(program.groups))]
         core = resolve(config, program.groups, page_bytes, source.config.context_length)
-        scheduler = _scheduler(core, config)
+        # Memory first: the scheduler's own lists grow with the pages, and no cache that fits makes them too long.
         backend.allocate([group.pages for group in core.groups], core.page_size)
+        scheduler = _scheduler(core, config)
         sizes = RunnerConfig(
             groups=len(core.groups),
             page_size=core.page_size,
