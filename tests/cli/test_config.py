@@ -60,6 +60,12 @@ def test_problems_name_the_path(raw, overrides, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["", " ", "a b", "\u00e9"])
+def test_a_key_that_no_header_can_carry_is_refused(key):
+    with pytest.raises(ConfigProblem, match=r"api\.api_keys"):
+        resolve({"api": {"api_keys": ["good", key]}})
+
+
 def test_resolve_does_not_change_its_input():
     raw = {"api": {"port": 1}}
     resolve(raw, ["api.port=2", "cache.page_size=4"])

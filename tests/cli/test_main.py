@@ -53,6 +53,15 @@ def test_version(capsys):
     assert run(capsys, "--version") == (0, f"belady {__version__}\n", "")
 
 
+def test_log_level_is_checked(capsys, monkeypatch):
+    monkeypatch.setenv("BELADY_LOG", "loud")
+    code, _, err = run(capsys, "--version")
+    assert code == 2
+    assert "BELADY_LOG is 'loud'" in err and "DEBUG" in err
+    monkeypatch.setenv("BELADY_LOG", "")
+    assert run(capsys, "--version")[0] == 0
+
+
 @pytest.mark.parametrize("words", [["nonsense"], ["serve", "--nonsense"], ["serve", "--port", "x"]])
 def test_wrong_use_is_2(capsys, words):
     code, _, err = run(capsys, *words)

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+Key = Annotated[str, Meta(pattern=r"^[\x21-\x7e]+$")]
+"""Printable ASCII, as headers carry it. Above all not empty: an unset variable must not open the server to everyone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class ApiConfig:
     """0 takes any free port."""
     served_names: tuple[str, ...] = ()
     """Names clients may use for the model; the first is shown. Empty: the model's own name."""
-    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    api_keys: tuple[Key, ...] = field(default=(), repr=False)
     """Accepted keys; empty: no key is asked for."""
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: Count = 32 * 1024 * 1024

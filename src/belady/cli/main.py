@@ -40,11 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or bool(os.environ.get("BELADY_DEBUG"))
-    logging.basicConfig(
-        level=os.environ.get("BELADY_LOG", "WARNING").upper() if not debug else logging.DEBUG,
-        format="%(levelname)s %(name)s: %(message)s",
-    )
     try:
+        logging.basicConfig(level=_log_level(debug), format="%(levelname)s %(name)s: %(message)s")
         return _dispatch([word for word in words if word != "--debug"])
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -56,6 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         return _report(error)
+
+
+def _log_level(debug: bool) -> int:
+    if debug:
+        return logging.DEBUG
+    name = os.environ.get("BELADY_LOG") or "WARNING"
+    levels = logging.getLevelNamesMapping()
+    if name.upper() not in levels:
+        raise UsageError(f"BELADY_LOG is {name!r}: set it to one of {', '.join(levels)}")
+    return levels[name.upper()]
 
 
 def _dispatch(words: Sequence[str]) -> int:
