@@ -7,6 +7,7 @@ import pytest
 from belady.core.budget import MIN_CHUNK, StepBudget
 from belady.core.config import ConfigError, CoreConfig, GroupConfig
 from belady.core.cost import Roofline, StepBatch
+from belady.core.crowd import Crowd
 from belady.core.forecast import NEVER, Forecast
 
 ROOF = Roofline(
@@ -81,3 +82,17 @@ def test_impossible_sizes_are_named(more: dict[str, object], field: str) -> None
     with pytest.raises(ConfigError) as error:
         CoreConfig(**{"groups": (GroupConfig(name="full", pages=8),), **more})  # type: ignore[arg-type]
     assert str(error.value).startswith(field)
+
+
+def test_crowd_limits_after_a_preemption_and_grows_by_rounds() -> None:
+    crowd = Crowd()
+    assert crowd.limit(64) == 64
+    crowd.outgrown(3)
+    assert crowd.limit(64) == 3
+    for _ in range(3):
+        crowd.ended(2)
+    assert crowd.limit(64) == 4
+    crowd.ended(0)
+    assert crowd.limit(64) == 64
+    crowd.outgrown(0)
+    assert crowd.limit(64) == 1

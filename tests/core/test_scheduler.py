@@ -121,6 +121,16 @@ def test_preemption_keeps_output_and_loses_nothing() -> None:
     assert all(e.output_tokens == 24 for e in h.ends().values())
 
 
+def test_oversubscribed_requests_do_not_evict_each_other_for_ever() -> None:
+    h = Harness(config(pages=30, max_running=32, step_tokens=64))
+    h.submit(*(request(rid, [rid] * 12, max_tokens=40) for rid in range(1, 41)))
+    h.run()
+    assert all(end.output_tokens == 40 for end in h.ends().values())
+    preemptions = sum(isinstance(e, Preempted) for e in h.events)
+    assert 0 < preemptions < 40
+    assert h.machine.computed_tokens < 1.4 * 40 * 51
+
+
 def test_higher_priority_takes_room_from_lower() -> None:
     h = Harness(config(max_running=1, step_tokens=16))
     h.submit(request(1, list(range(8)), max_tokens=50))

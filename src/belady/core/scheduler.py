@@ -17,6 +17,7 @@ from belady.core.budget import StepBudget
 from belady.core.cache import KvCache
 from belady.core.config import ConfigError, CoreConfig
 from belady.core.cost import StepBatch, StepCost
+from belady.core.crowd import Crowd
 from belady.core.decodes import Decodes
 from belady.core.dispose import dispose
 from belady.core.draft import Draft, InFlight, kept
@@ -73,8 +74,7 @@ class Scheduler:
         self._draft = Draft()
         self._blocked = False
         """The head of the queue found no room; only another head or an end can change that."""
-        self._crowded = False
-        """Running requests outgrew the pools: admit nobody until one of them ends, lest it be preempted again."""
+        self._crowd = Crowd()
         self._mixed_priorities = False
         self._first_priority: int | None = None
         self._arrivals = 0
@@ -278,7 +278,7 @@ class Scheduler:
         else:
             self._retire(row, output_tokens, keep=reason is not FinishReason.ERROR)
             row.phase = Phase.DONE
-        self._crowded = False
+        self._crowd.ended(self.running)
         del self._rows[request.rid]
         self._events.append(
             Finished(
@@ -411,7 +411,7 @@ class Scheduler:
                     self._decodes.need_page_at(row, capacity)
                     return max(at, self._decodes.clock + 1)
                 self._preempt(self._worst())
-                self._crowded = True
+                self._crowd.outgrown(self.running)
         return upto
 
     def _plan_chunk(self, row: Row, budget: StepBudget, draft: Draft) -> None:
@@ -448,8 +448,6 @@ class Scheduler:
     # -- admission -----------------------------------------------------------------------------------------------
 
     def _admit(self, budget: StepBudget, draft: Draft) -> None:
-        if self._crowded and self.running:
-            self._blocked = True
         if self._blocked:
             return
         deferred: list[Row] = []
@@ -459,7 +457,7 @@ class Scheduler:
                 break
             if self._unsettled(row):
                 break
-            if self.running >= self.config.max_running:
+            if self.running >= self._crowd.limit(self.config.max_running):
                 self._blocked = True
                 break
             if self._shares_unfinished_prefill(row):
