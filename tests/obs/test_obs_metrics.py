@@ -42,7 +42,7 @@ def value(metrics, name, **extra):
 
 
 def scheduled(at=1.0, rid=1, *, resumed=False, loaded=0):
-    return Scheduled(at, rid, 100, 61, 60, loaded, 1, ((Loss.LAST_TOKEN, 1),), resumed)
+    return Scheduled(at, rid, 100, 61, 60, loaded, 1, ((Loss.LAST_TOKEN, 1),), resumed, 1.5)
 
 
 @pytest.mark.parametrize("namespace", ["belady", "vllm"])
@@ -85,6 +85,7 @@ def test_phases_use_the_engine_clock_and_survive_preemption():
     metrics.observe(
         [scheduled(1.0), FirstToken(3.0, 1), scheduled(4.0, resumed=True), FirstToken(5.0, 1), done]
     )
+    assert value(metrics, "belady:request_queue_time_seconds_sum") == 1.5
     assert value(metrics, "belady:request_prefill_time_seconds_sum") == 2
     assert value(metrics, "belady:request_decode_time_seconds_sum") == 6
     assert value(metrics, "belady:request_inference_time_seconds_sum") == 8

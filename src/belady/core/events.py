@@ -54,6 +54,8 @@ class Scheduled:
     losses: tuple[tuple[Loss, int], ...]
     resumed: bool
     """True when the request had been preempted before."""
+    waited: float = 0.0
+    """Seconds since it arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -536,6 +536,7 @@ class Scheduler:
                 matched - usable,
                 losses,
                 row.preemptions > 0,
+                self._now - row.arrived,
             )
         )
         snapshot = tuple(tuple(table) for table in tables)

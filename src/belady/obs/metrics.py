@@ -123,6 +123,7 @@ class Metrics:
         self._phases.scheduled(event.rid, event.at)
         if event.resumed:
             return
+        self._queue_time.observe(event.waited)
         local = event.usable - event.loaded
         self._queries.inc(event.prompt_tokens)
         self._hits.inc(local)
@@ -192,6 +193,7 @@ class Metrics:
             "inter_token_latency_seconds", "Between tokens of one choice.", INTER_TOKEN_BUCKETS
         )
         self.latency = make("e2e_request_latency_seconds", "Arrival to last token.", PHASE_BUCKETS)
+        self._queue_time = make("request_queue_time_seconds", "Arrival to admission.", PHASE_BUCKETS)
         self._prefill_time = make("request_prefill_time_seconds", "Admission to first token.", PHASE_BUCKETS)
         self._decode_time = make("request_decode_time_seconds", "First token to end.", PHASE_BUCKETS)
         self._inference_time = make("request_inference_time_seconds", "Admission to end.", PHASE_BUCKETS)
