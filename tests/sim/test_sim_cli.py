@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from belady.cli.main import main
+from belady.sim.loop import Simulation
+from belady.sim.record import LivelockError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
@@ -73,3 +75,47 @@ def test_a_mistake_is_one_line_and_code_2(capsys: pytest.CaptureFixture[str]) ->
     assert run("agents", "--set", "core.page_sise=3") == 2
     err = capsys.readouterr().err
     assert "did you mean 'page_size'" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", ["--html", "--json"])
+def test_an_output_that_cannot_be_written_ends_the_run_before_it_begins(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise AssertionError("simulated all the same")
+
+    monkeypatch.setattr(Simulation, "run", forbidden)
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    for target in ("file/x", "folder", "/proc/x"):
+        assert run("agents", option, target) == 2
+        assert f"{option} {target}: " in capsys.readouterr().err
+    assert run("agents", "--html", "same", "--json", str(tmp_path / "same")) == 2
+    assert "both name" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "kept"
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["file"], "nothing is left behind"
+
+
+def test_an_output_may_be_there_already_and_its_folder_missing(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("old")
+    assert run("agents", "--json", "old.json", "--html", "new/page.html") == 0
+    assert json.loads((tmp_path / "old.json").read_bytes())["name"] == "agents"
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["page.html"]
+
+
+def test_a_device_is_not_replaced_by_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("agents", "--html", "/dev/null") == 2
+    assert "not a regular file" in capsys.readouterr().err
+    assert run("agents", "--json", "/dev/null") == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_run_that_gets_nowhere_is_a_failure_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stuck(*_: object) -> None:
+        raise LivelockError("request 3 was preempted")
+
+    monkeypatch.setattr(Simulation, "run", stuck)
+    assert run("agents") == 1
+    assert capsys.readouterr().err.endswith("belady: request 3 was preempted\n")

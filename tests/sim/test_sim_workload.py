@@ -180,7 +180,7 @@ def test_conversations_overlay_a_few_at_a_time(tmp_path: Path) -> None:
     path = _weka(tmp_path, *([_call(0, 64), _call(4, 128, think_time=2.0)] for _ in range(5)))
     calls = play(source("weka", path, 64, concurrent=2, stagger=3.0))
     assert len(calls) == 10
-    spans = {}
+    spans: dict[str | None, list[float]] = {}
     for one in calls:
         spans.setdefault(one.request.program, []).append(one.at)
     for at in (c.at for c in calls):

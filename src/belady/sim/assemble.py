@@ -5,14 +5,17 @@ Looks at trace files and, for `this-cpu`, at the machine; runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from belady.core.config import ConfigError, CoreConfig, GroupConfig
 from belady.core.scheduler import Scheduler
 from belady.policy import registry
+from belady.sim.catalog import CatalogError
 from belady.sim.cost import roofline
 from belady.sim.hardware import Hardware, hardware
 from belady.sim.loop import Simulation
@@ -22,6 +25,8 @@ from belady.sim.scenario import PolicyChoice, Scenario, ScenarioError
 from belady.sim.workload.base import Source
 from belady.sim.workload.build import build, locate
 
+MOST_PAGES = 1 << 26
+"""Pages of all replicas together: each costs this process some 40 bytes."""
 WINDOW_SLACK = 4
 """Pages of a sliding-window group, as a multiple of what running requests need: the rest keeps windows of cached runs."""
 
@@ -43,18 +48,20 @@ def assemble(
 ) -> Assembly:
     """Build everything. `folder` is where relative trace paths start, `limits` the measured limits of this machine.
 
-    Raises `ScenarioError`, `WorkloadError`, `FormatError`, `CatalogError`, `PolicyError` or `ConfigError`.
+    Raises `ScenarioError`, `WorkloadError`, `FormatError` or `PolicyError`.
     """
     fleet = scenario.fleet
-    for name, least in (("replicas", 1), ("devices", 1)):
-        if getattr(fleet, name) < least:
-            raise ScenarioError(f"fleet.{name}: must be at least {least}")
     if fleet.dtype not in DTYPE_BYTES:
         raise ScenarioError(f"fleet.dtype: unknown format {fleet.dtype!r} (known: {', '.join(DTYPE_BYTES)})")
-    device, network = hardware(fleet.hardware, limits), model(fleet.model)
+    device, network = _fleet(scenario, limits)
     core = core_config(scenario, device, network)
     cost = roofline(device, network, scenario.cost, dtype=fleet.dtype, count=fleet.devices)
     source, notes = _source(scenario, core, folder, environment)
+    if fleet.replicas > 1 and scenario.policy.evict.name == "clairvoyant":
+        notes.append(
+            f"clairvoyant knows when each prefix is next used by any of the {fleet.replicas} replicas, not by the one "
+            "that caches it: a strong policy here, the ceiling only with fleet.replicas = 1"
+        )
     policy = scenario.policy
     # The core asks for predictions only where it has a time budget to meet.
     predictor = cost if core.step_seconds is not None else None
@@ -73,6 +80,21 @@ def assemble(
         request_seconds=fleet.request_seconds,
     )
     return Assembly(simulation, source, core, device, network, notes)
+
+
+def _fleet(scenario: Scenario, limits: Path | None) -> tuple[Hardware, Model]:
+    """Device and model by name, each error with the setting that it is about."""
+    fleet = scenario.fleet
+    key = "hardware"
+    try:
+        device = hardware(fleet.hardware, limits)
+        key = "model"
+        network = model(fleet.model)
+        key = "dtype"
+        device.rate(fleet.dtype)
+    except CatalogError as error:
+        raise ScenarioError(f"fleet.{key}: {error}") from error
+    return device, network
 
 
 def _source(
@@ -94,7 +116,15 @@ def _source(
 
 
 def _load(kind: str, choice: PolicyChoice) -> Any:
-    return registry.load(kind, choice.name, choice.config, path=f"policy.{kind}.config")
+    config, name = f"policy.{kind}.config", f"policy.{kind}.name"
+    try:
+        return registry.load(kind, choice.name, choice.config, path=config)
+    except registry.PolicyError as error:
+        message = str(error)
+        if message.startswith(f"{config}.") or isinstance(error.__cause__, msgspec.ValidationError):
+            raise
+        # Not about a setting, hence about the policy that is named.
+        raise registry.PolicyError(f"{name}{message.removeprefix(config)}") from error
 
 
 def core_config(scenario: Scenario, device: Hardware, network: Model) -> CoreConfig:
@@ -150,7 +180,28 @@ def _pages(scenario: Scenario, device: Hardware, network: Model) -> list[int]:
         if pages < 2:
             raise ScenarioError(
                 f"fleet: {network.name} needs {weights / 1e9:.1f} GB for its weights, {fleet.devices} x {device.name} "
-                f"offer {device.memory * fleet.devices * fleet.memory_share / 1e9:.1f} GB, which leaves no KV cache; "
-                "use more fleet.devices, a larger device or a smaller model"
+                f"offer {device.memory * fleet.devices * fleet.memory_share / 1e9:.1f} GB, which leaves less "
+                f"than 2 pages of {size} tokens of KV cache; use more fleet.devices, a larger device, a smaller model or "
+                "a smaller core.page_size"
             )
-    return [pages, *(min(n, max(pages, 2)) for n in wanted)]
+    return _checked(scenario, [pages, *(min(n, max(pages, 2)) for n in wanted)], windowed)
+
+
+def _checked(scenario: Scenario, pages: list[int], windowed: Sequence[LayerGroup]) -> list[int]:
+    """`pages`, when they can hold anything; else the error names the setting they come from."""
+    size, given = scenario.core.page_size, scenario.core.cache_tokens
+    key = "fleet.memory_share" if given is None else "core.cache_tokens"
+    least = max([2, *(-(-group.window // size) + 2 for group in windowed if group.window is not None)])
+    if min(pages) < least:
+        raise ScenarioError(
+            f"{key}: {'what it leaves for the cache' if given is None else given} is less than the {least} pages of "
+            f"{size} tokens that {scenario.fleet.model} needs; make it at least {least * size} tokens, or "
+            "core.page_size smaller"
+        )
+    replicas = scenario.fleet.replicas
+    if replicas * sum(pages) > MOST_PAGES:
+        raise ScenarioError(
+            f"core.page_size: {replicas:,} x {sum(pages) * size:,} tokens of cache in pages of {size} are more pages "
+            f"than can be simulated ({MOST_PAGES:,}); make pages larger, core.cache_tokens or fleet.replicas smaller"
+        )
+    return pages

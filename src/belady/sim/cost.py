@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from belady.core.cost import Roofline, StepBatch, StepCost
 from belady.sim.hardware import Hardware
 from belady.sim.model import DTYPE_BYTES, Model
+from belady.sim.ranges import Blend, Seconds, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +19,11 @@ class CostConfig:
     """How much of the peaks a step reaches, and fixed times in seconds. The shares are the usual round figures, not a
     calibration."""
 
-    compute_share: float = 0.5
-    bandwidth_share: float = 0.8
-    step_overhead: float = 0.0
-    row_overhead: float = 0.0
-    overlap: float = 1.0
+    compute_share: Share = 0.5
+    bandwidth_share: Share = 0.8
+    step_overhead: Seconds = 0.0
+    row_overhead: Seconds = 0.0
+    overlap: Blend = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a device can do: arithmetic, bandwidth, memory and link, each with where the figure comes from.
 
-Knows neither models nor steps. `this-cpu` is a stated guess until a measurement of this machine is given.
+Knows neither models nor steps. `link` is informational: no cost model reads it. `this-cpu` is a stated guess until a measurement of this machine is given.
 """
 
 from __future__ import annotations

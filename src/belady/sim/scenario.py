@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from belady.sim.cost import CostConfig
+from belady.sim.ranges import Budget, Context, Count, FileName, Seconds, Servers, Share, Tokens, allowed
 from belady.sim.workload.build import WorkloadConfig
 
 T = TypeVar("T")
@@ -31,13 +32,13 @@ class FleetConfig:
 
     hardware: str
     model: str
-    replicas: int = 1
-    devices: int = 1
+    replicas: Servers = 1
+    devices: Servers = 1
     dtype: str = "bfloat16"
     """Number format of weights, KV and arithmetic."""
-    memory_share: float = 0.9
+    memory_share: Share = 0.9
     """Share of device memory for weights and KV."""
-    request_seconds: float = 0.0
+    request_seconds: Seconds = 0.0
     """What the API spends on a request before its replica sees it."""
     overlap: bool = True
     """Plan the next step while one runs."""
@@ -47,14 +48,14 @@ class FleetConfig:
 class LimitsConfig:
     """Sizes of each replica's core; see `CoreConfig`. None: from the model (context) or the memory (cache)."""
 
-    page_size: int = 16
-    key_tokens: int = 1
-    max_context: int | None = None
-    cache_tokens: int | None = None
-    max_running: int = 256
-    step_tokens: int = 8192
-    step_seconds: float | None = None
-    max_repeat: int = 64
+    page_size: Count = 16
+    key_tokens: Count = 1
+    max_context: Context | None = None
+    cache_tokens: Tokens | None = None
+    max_running: Count = 256
+    step_tokens: Tokens = 8192
+    step_seconds: Budget | None = None
+    max_repeat: Count = 64
     prefix_cache: bool = True
 
 
@@ -77,7 +78,7 @@ class PoliciesConfig:
 class Scenario:
     """Everything a run depends on, besides the trace file itself."""
 
-    name: str
+    name: FileName
     fleet: FleetConfig
     workload: WorkloadConfig
     title: str = ""
@@ -102,7 +103,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
 
 def decode(raw: Mapping[str, Any]) -> Scenario:
     """A scenario from plain data. Raises `ScenarioError` with the path of the first thing that is wrong."""
-    return _decode(raw, Scenario, "")
+    return _decode(raw, Scenario)
 
 
 def _override(raw: dict[str, Any], text: str) -> None:
@@ -122,14 +123,33 @@ def _override(raw: dict[str, Any], text: str) -> None:
     node[keys[-1]] = parsed
 
 
-def _decode(raw: Mapping[str, Any], cls: type[T], path: str) -> T:
-    _check_keys(raw, cls, path)
+def _decode(raw: Mapping[str, Any], cls: type[T]) -> T:
+    _check_keys(raw, cls, "")
     try:
         return msgspec.convert(raw, cls)
     except msgspec.ValidationError as error:
-        message = str(error)
-        what, _, where = message.partition(" - at `$")
-        raise ScenarioError(f"{(path + where.rstrip('`')).lstrip('.') or 'scenario'}: {what}") from error
+        what, _, where = str(error).partition(" - at `$")
+        raise ScenarioError(_explain(raw, cls, what, where.rstrip("`").lstrip("."), error)) from error
+
+
+def _explain(raw: Any, cls: type, what: str, path: str, error: Exception) -> str:
+    """Full path of the setting, its value and what it may be."""
+    if isinstance(error.__cause__, ValueError):
+        # Raised by a section about its own settings: its text begins with the key.
+        return f"{path}.{what}"
+    value, hint = raw, cls
+    for key in path.split(".") if path else ():
+        if not isinstance(value, Mapping) or key not in value:
+            return f"{path}: {what}"
+        owner = _dataclass_of(hint)
+        hint = get_type_hints(owner, include_extras=True)[key] if owner is not None else Any
+        value = value[key]
+    may_be = allowed(hint)
+    if may_be is None or isinstance(value, Mapping):
+        return f"{path or 'scenario'}: {what}"
+    if what.endswith(f", got `{type(value).__name__}`"):
+        return f"{path}: {what} ({may_be})"
+    return f"{path}: {value!r} is not allowed; it must be {may_be}"
 
 
 def _check_keys(raw: Any, cls: type, path: str) -> None:

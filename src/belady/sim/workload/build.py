@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from belady.sim.ranges import Count, Scale, Seconds, Tokens
 from belady.sim.workload.base import Limits, Source, WorkloadError
 from belady.sim.workload.synthetic import SyntheticConfig, synthetic
 from belady.sim.workload.trace import azure, mooncake
@@ -26,16 +27,16 @@ class WorkloadConfig:
     source: Literal["mooncake", "azure", "weka", "synthetic"]
     path: str | None = None
     fallback: str | None = None
-    time_scale: float = 1.0
-    limit: int | None = None
+    time_scale: Scale = 1.0
+    limit: Count | None = None
     """Rows of an open-loop trace, or conversations."""
-    max_tokens: int | None = None
+    max_tokens: Tokens | None = None
     """What clients ask for at most; by default all that the context leaves, as servers do."""
     clip: bool = False
     """Cut prompts that leave no room for their recorded output; by default the core refuses them."""
-    concurrent: int = 8
+    concurrent: Count = 8
     """Conversations under way at a time (weka)."""
-    stagger: float = 60.0
+    stagger: Seconds = 60.0
     """The first conversations start within this many seconds (weka)."""
     next_use: bool = False
     """Tell the core when each prefix is next used (mooncake), for offline policies; `clairvoyant` implies it."""
@@ -49,11 +50,6 @@ class WorkloadConfig:
             _check(
                 self.synthetic is None, f"synthetic: does not apply to the {self.source} source; remove it"
             )
-        _check(self.time_scale > 0, "time_scale: must be above 0")
-        _check(self.limit is None or self.limit >= 1, "limit: must be at least 1")
-        _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens: must be at least 1")
-        _check(self.concurrent >= 1, "concurrent: must be at least 1")
-        _check(self.stagger >= 0, "stagger: must be 0 or more")
 
 
 def _check(condition: bool, message: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from belady.core.paritylog import Output
 from belady.core.request import Request
+from belady.sim.ranges import Count, MeanTokens, Rate, Seconds, SharedTokens
 from belady.sim.workload.agents import ClosedLoop, Turn
 from belady.sim.workload.base import Call, Limits
 
@@ -24,17 +25,17 @@ class SyntheticConfig:
     With `rate`, sessions start as a Poisson process of that many a second; without, `concurrent` are kept under way.
     """
 
-    sessions: int = 64
-    turns: int = 8
-    roles: int = 4
+    sessions: Count = 64
+    turns: Count = 8
+    roles: Count = 4
     """Each role has a prompt of its own behind the system prompt."""
-    system_tokens: int = 1000
-    role_tokens: int = 500
-    user_tokens: float = 300.0
-    output_tokens: float = 150.0
-    think_seconds: float = 5.0
-    rate: float | None = None
-    concurrent: int = 8
+    system_tokens: SharedTokens = 1000
+    role_tokens: SharedTokens = 500
+    user_tokens: MeanTokens = 300.0
+    output_tokens: MeanTokens = 150.0
+    think_seconds: Seconds = 5.0
+    rate: Rate | None = None
+    concurrent: Count = 8
 
 
 def _tokens(rng: random.Random, count: int) -> array[int]:
