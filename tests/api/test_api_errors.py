@@ -9,7 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from belady.api.config import ApiConfig
+from belady.api.errors import ApiError
 from belady.api.mock import MockConfig
+from belady.api.sampling import resolve_max_tokens
+from belady.core.client import ModelInfo
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "hi"}]
@@ -171,6 +174,30 @@ def test_prompt_longer_than_the_window(server):
     assert f"{true_count} tokens" in error["message"]
     assert "1024" in error["message"]
     assert not server.engine.requests
+
+
+def test_a_server_that_holds_less_than_the_model_says_so():
+    model = ModelInfo("m", 600, 10, 640, 16, 0, 8192)
+    with pytest.raises(ApiError, match=r"this server holds at most 600 .* 8192; .*--cache-bytes") as error:
+        resolve_max_tokens(None, 700, model, None)
+    assert error.value.code == "context_length_exceeded"
+    with pytest.raises(ApiError, match="context window is 600"):
+        resolve_max_tokens(None, 700, ModelInfo("m", 600, 10, 640, 16, 0, 600), None)
+
+
+def test_the_field_that_the_client_used_is_named(server):
+    error = error_of(server.chat(max_completion_tokens=5000), 400)
+    assert error["param"] == "max_completion_tokens"
+    error = error_of(server.chat(max_completion_tokens=0), 400)
+    assert (error["param"], "`max_completion_tokens` is 0" in error["message"]) == (
+        "max_completion_tokens",
+        True,
+    )
+
+
+def test_a_missing_field_is_named(server):
+    error = error_of(server.request("POST", CHAT, json={"model": "mock"}), 400)
+    assert (error["code"], error["param"]) == ("missing_field", "messages")
 
 
 def test_unknown_model(server):

@@ -124,6 +124,21 @@ def test_print_config_hides_secrets(capsys, monkeypatch):
     assert (table["model"]["source"], table["api"]["host"], table["api"]["port"]) == ("m.gguf", "h", 5)
 
 
+def test_the_default_model_has_a_short_name():
+    from belady.cli.serve import name_default
+    from belady.config import Config, resolve
+
+    assert name_default(Config(), "File.Q4", mock=False).api.served_names == (
+        "smollm2-135m-instruct",
+        "File.Q4",
+    )
+    assert name_default(Config(), "File.Q4", mock=True) == Config()
+    named = resolve({"api": {"served_names": ["mine"]}}, [])
+    assert name_default(named, "File.Q4", mock=False) == named
+    other = resolve({"model": {"source": "x.gguf"}}, [])
+    assert name_default(other, "x", mock=False) == other
+
+
 def test_policy_list(capsys):
     code, out, _ = run(capsys, "policy", "list", "evict")
     assert code == 0

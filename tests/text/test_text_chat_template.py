@@ -64,8 +64,10 @@ def test_failing_or_hostile_template_is_one_error(source: str) -> None:
 
 
 def test_invalid_source() -> None:
+    template = ChatTemplate("{% if %}")
+    assert template.problem is not None
     with pytest.raises(TemplateError, match="not valid"):
-        ChatTemplate("{% if %}")
+        template.render([])
 
 
 def test_missing_template_names_the_model() -> None:

@@ -15,6 +15,7 @@ T = TypeVar("T")
 DISCARD_FACTOR = 8
 """A body over the limit is read and thrown away up to this many limits, so that the client gets to see the 413."""
 
+_MISSING = re.compile(r"missing required field `(\w+)`$")
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _NOT_A_NUMBER = re.compile(rb"-?(NaN|Infinity)\b")
 _POSITION = re.compile(r"\(byte (?P<byte>\d+)\)")
@@ -79,6 +80,8 @@ def _too_large(limit: int) -> ApiError:
 def _wrong_type(message: str) -> ApiError:
     match = _PATH.search(message)
     if match is None:
+        if missing := _MISSING.search(message):
+            return invalid(f"the body lacks `{missing[1]}`: add it", missing[1], "missing_field")
         return invalid(f"the body has the wrong type: {message}", code="invalid_type")
     path = match["path"]
     what = message[: match.start()]

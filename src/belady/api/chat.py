@@ -111,8 +111,9 @@ def _check_supported(fields: ChatBody) -> None:
 
 def _generate(owner: Context, request: Request, fields: ChatBody, prompt: Sequence[int], n: int) -> Generate:
     model = owner.client.model
-    asked = fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
-    max_tokens = sampling.resolve_max_tokens(asked, len(prompt), model, default=None)
+    newer = fields.max_completion_tokens
+    asked, field = (fields.max_tokens, "max_tokens") if newer is None else (newer, "max_completion_tokens")
+    max_tokens = sampling.resolve_max_tokens(asked, len(prompt), model, default=None, field=field)
     logprobs = (
         sampling.check_top_logprobs("top_logprobs", fields.top_logprobs or 0) if fields.logprobs else None
     )

@@ -112,30 +112,49 @@ def check_n(fields: SamplingFields, config: ApiConfig) -> int:
 
 
 def resolve_max_tokens(
-    asked: int | None, prompt_tokens: int, model: ModelInfo, default: int | None, *, param: str = "messages"
+    asked: int | None,
+    prompt_tokens: int,
+    model: ModelInfo,
+    default: int | None,
+    *,
+    param: str = "messages",
+    field: str = "max_tokens",
 ) -> int:
-    """Output tokens to allow; `default` None means as many as fit. Raises when prompt or sum exceed the window."""
+    """Output tokens to allow; `default` None means as many as fit. Raises when prompt or sum exceed the window.
+
+    `field` is where the client put `asked`.
+    """
     window = model.context_length
     if prompt_tokens >= window:
         raise invalid(
-            f"this model's context window is {window} tokens, but the prompt has {prompt_tokens} tokens and at least "
+            f"{_window(model)}, but the prompt has {prompt_tokens} tokens and at least "
             f"1 is needed for the answer: shorten the prompt",
             param,
             "context_length_exceeded",
         )
     if asked is not None:
         if asked < 1:
-            raise invalid(f"`max_tokens` is {asked}: it must be at least 1", "max_tokens")
+            raise invalid(f"`{field}` is {asked}: it must be at least 1", field)
         if prompt_tokens + asked > window:
             raise invalid(
-                f"this model's context window is {window} tokens, but {prompt_tokens + asked} were asked for "
+                f"{_window(model)}, but {prompt_tokens + asked} were asked for "
                 f"({prompt_tokens} in the prompt, {asked} for the answer): ask for at most {window - prompt_tokens}",
-                "max_tokens",
+                field,
                 "context_length_exceeded",
             )
         return asked
     room = max(1, min(window, model.cache_tokens) - prompt_tokens)
     return room if default is None else min(default, room)
+
+
+def _window(model: ModelInfo) -> str:
+    window, whole = model.context_length, model.model_context
+    if whole is None or whole <= window:
+        return f"this model's context window is {window} tokens"
+    return (
+        f"this server holds at most {window} tokens per request (the model could take {whole}; its operator can raise "
+        f"--cache-bytes or --max-context)"
+    )
 
 
 def build(

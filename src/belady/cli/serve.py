@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="serve a model over HTTP",
-        description="Serve a model to OpenAI clients. Flags go before --set, --set before the file.",
+        description="Serve a model to OpenAI clients. A --set wins over a flag, a flag over the file.",
     )
     parser.add_argument(
         "model", nargs="?", help="a folder, a .gguf file or a hub id (default: the default model)"
@@ -56,8 +57,18 @@ def run(args: argparse.Namespace) -> int:
     # Bind first: a taken port is found before minutes go into loading.
     with listen(config.api.host, config.api.port) as sock:
         client = open_mock() if args.mock else open_engine(config)
+        config = name_default(config, client.model.name, mock=args.mock)
         run(client, config.api, sock, lambda url: announce(url, client.model.name, config))
     return 0
+
+
+def name_default(config: Config, name: str, *, mock: bool) -> Config:
+    """The default model answers to a short name and to its file's, unless names were given."""
+    if mock or config.model.source is not None or config.api.served_names:
+        return config
+    from belady.models.fetch import DEFAULT_NAME
+
+    return replace(config, api=replace(config.api, served_names=(DEFAULT_NAME, name)))
 
 
 def open_engine(config: Config) -> EngineClient:
@@ -68,6 +79,8 @@ def open_engine(config: Config) -> EngineClient:
 
     name = config.model.source or "the default model"
     with Console(stderr=True).status(f"Loading {name} ..."), open_model(config.model.source) as source:
+        if source.chat_template is not None and source.chat_template.problem is not None:
+            print(f"belady: warning: {source.chat_template.problem}", file=sys.stderr)
         return Engine.load(source, engine_config(config))
 
 

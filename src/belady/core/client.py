@@ -106,6 +106,8 @@ class ModelInfo:
     """Token slots of the device KV pool (its smallest layer group)."""
     page_size: int
     created: int = 0
+    model_context: int | None = None
+    """What the model itself could take, where the server holds less; None: the same as `context_length`."""
 
 
 class TextPort(Protocol):

@@ -119,6 +119,7 @@ class Engine:
             min(group.pages for group in core.groups) * core.page_size,
             core.page_size,
             int(time.time()),
+            model.context_length,
         )
         self._scheduler = scheduler
         self._clock = clock
@@ -229,7 +230,7 @@ class Engine:
             raise EngineError(
                 "cache_too_small",
                 f"this server holds at most {window} tokens per request (the model could take "
-                f"{self._model.context_length}), but {asked}; its operator can raise cache_bytes or max_context",
+                f"{self._model.context_length}), but {asked}; its operator can raise cache.bytes or engine.max_context",
             )
         raise EngineError(
             "context_length_exceeded", f"this model's context window is {window} tokens, but {asked}"

@@ -80,7 +80,8 @@ def _split(
     if smallest > config.cache_bytes:
         raise EngineError(
             "cache_too_small",
-            f"cache_bytes = {config.cache_bytes} cannot hold one request of this model: give it at least {smallest}"
+            f"a KV cache of {config.cache_bytes} bytes cannot hold one request of this model: "
+            f"give it at least {smallest} (cache.bytes, --cache-bytes)"
             + (" or lower step_tokens" if any(w is not None for w in windows) else ""),
         )
     low, high = least, config.cache_bytes // page_bytes[0] + 1

@@ -19,7 +19,7 @@ class CacheMemoryError(KernelError):
         free = "" if available is None else f"; {_size(available)} are free"
         super().__init__(
             f"the KV cache needs {_size(wanted)} ({what}){free}. "
-            "Lower the number of cache pages, which bounds the tokens held at once, or store it as bfloat16"
+            "Give the cache less memory (cache.bytes, --cache-bytes), which bounds the tokens held at once"
         )
         self.wanted = wanted
         self.available = available

@@ -6,10 +6,12 @@ from pathlib import Path
 
 
 class ModelLoadError(Exception):
-    """A model can't be used. Carries where (`path`), what was wrong (`problem`) and what to do (`remedy`)."""
+    """A model can't be used. Carries where (`path`), what was wrong (`problem`) and what to do (`remedy`, empty where the
+    problem says it)."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
-        super().__init__(f"{path}: {problem}. {remedy}")
+        said = f"{path}: {problem}"
+        super().__init__(f"{said}. {remedy}" if remedy else said)
         self.path = Path(path)
         self.problem = problem
         self.remedy = remedy

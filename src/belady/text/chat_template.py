@@ -39,16 +39,17 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
         """`special_tokens` maps names that templates use (`bos_token`, `eos_token`) to their text.
 
-        Raises TemplateError when `source` is not a valid template.
+        A `source` that is not a valid template is `problem`, and every rendering says so: the model is of use without.
         """
         self.source = source
         self._special_tokens = dict(special_tokens or {})
+        self.problem: str | None = None
+        """What is wrong with the template; None when it compiles."""
+        self._template: jinja2.Template | None = None
         try:
             self._template = _environment().from_string(source)
         except (jinja2.TemplateError, RecursionError) as error:
-            raise TemplateError(
-                f"the chat template is not valid ({error}); use another template or the completions endpoint"
-            ) from error
+            self.problem = f"the model's chat template is not valid ({error}): use the completions endpoint, or mend the template"
 
     def render(
         self,
@@ -66,6 +67,8 @@ class ChatTemplate:
         `kwargs` reach the template as variables (`enable_thinking`), whatever their names. Raises TemplateError when the template
         refuses the messages or fails on them.
         """
+        if self._template is None:
+            raise TemplateError(str(self.problem))
         variables: dict[str, Any] = {
             **self._special_tokens,
             **kwargs,

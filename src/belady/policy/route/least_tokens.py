@@ -1,4 +1,7 @@
-"""Least pending tokens: the replica with the least prompt work ahead of a new request; knows no cache."""
+"""The replica with the fewest pending prompt tokens.
+
+Knows no cache.
+"""
 
 from __future__ import annotations
 

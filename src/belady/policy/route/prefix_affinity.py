@@ -1,4 +1,6 @@
-"""Prefix affinity that yields under load: the replica where the fewest tokens are computed before the first answer.
+"""Longest cached prefix, unless load outweighs it.
+
+The replica where the fewest tokens are computed before the first answer.
 
 A replica's price is what is queued there plus what it would have to compute of this prompt. A long match is worth
 exactly the queue it outweighs, so that affinity gives way by predicted work and not by a count of requests.

@@ -1,4 +1,4 @@
-"""Round robin: one replica after the other, whatever the load. The baseline of every comparison."""
+"""One replica after the other: the baseline."""
 
 from __future__ import annotations
 

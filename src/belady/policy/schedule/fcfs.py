@@ -1,4 +1,7 @@
-"""First come, first served within a priority; a higher priority is sooner."""
+"""First come, first served within a priority.
+
+A higher priority is sooner.
+"""
 
 from __future__ import annotations
 
