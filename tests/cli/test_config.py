@@ -118,3 +118,8 @@ def test_unreadable_files(tmp_path: Path):
     bad.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigProblem, match="not valid TOML"):
         load(bad)
+
+
+def test_a_setting_of_few_values_lists_them():
+    with pytest.raises(ConfigProblem, match=r"engine.dtype: .*'int4' \(one of float32, bfloat16, float16\)"):
+        resolve({}, ["engine.dtype=int4"])

@@ -151,3 +151,17 @@ def test_the_package_of_commands_loads_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["serve", "--mock", "some-model"], "--mock serves no model"),
+        (["chat", "--url", "nonsense", "--once", "hi"], "must start with http"),
+    ],
+)
+def test_contradictions_and_bad_urls_are_2(capsys, words, says):
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert not captured.out

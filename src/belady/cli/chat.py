@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
             return _converse(client, args)
     except httpx.InvalidURL as error:
         raise UsageError(f"--url {args.url!r} is not a URL: {error}") from error
+    except httpx.UnsupportedProtocol as error:
+        raise UsageError(f"--url {args.url!r} must start with http:// or https://") from error
     except httpx.TransportError as error:
         raise CommandFailed(
             f"cannot talk to {url}: {error}; is a server running? (`belady serve`)"
@@ -82,7 +84,8 @@ def _say(client: httpx.Client, args: argparse.Namespace, messages: Sequence[Mapp
         if args.once is not None:
             raise
     finally:
-        print()
+        if parts:
+            print()
     return "".join(parts)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from belady.cli.errors import UsageError
 from belady.config import Config, load
 from belady.core.client import EngineClient
 
@@ -48,6 +49,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal. Standard output gets one JSON line when ready."""
+    if args.mock and args.model:
+        raise UsageError(f"--mock serves no model: leave out {args.model!r} or --mock")
     config = load(args.config, args.set, flags(args))
     if args.print_config:
         print(describe(config))

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -43,7 +43,7 @@ def resolve(raw: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
     try:
         return msgspec.convert(table, Config)
     except msgspec.ValidationError as error:
-        raise ConfigProblem(_readable(str(error))) from error
+        raise ConfigProblem(_with_choices(_readable(str(error)))) from error
 
 
 def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,6 +91,17 @@ def _check_keys(section: type, table: Mapping[str, Any], path: str) -> None:
                     f"{full}: must be a table with keys of {', '.join(get_type_hints(inner))}"
                 )
             _check_keys(inner, value, f"{full}.")
+
+
+def _with_choices(message: str) -> str:
+    """Add what a setting of few values may be."""
+    where, _, what = message.partition(": ")
+    if not what.startswith("invalid enum value"):
+        return message
+    hint: Any = Config
+    for key in where.split("."):
+        hint = get_type_hints(hint)[key]
+    return f"{message} (one of {', '.join(map(str, get_args(hint)))})"
 
 
 def _readable(message: str) -> str:

@@ -132,8 +132,11 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        known = not reason.startswith("Expected one of")  # else torch lists all the devices that it ever had
         raise DeviceError(
-            f"device {name!r} can't be used ({error}). Use 'cpu', or 'cuda' with a CUDA build of torch"
+            f"device {name!r} can't be used ({reason if known else 'there is no such device'}). "
+            "Use 'cpu', or 'cuda' with a CUDA build of torch (engine.device)"
         ) from error
     return device
 
