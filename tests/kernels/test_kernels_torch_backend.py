@@ -189,7 +189,7 @@ def test_pools_that_do_not_fit_say_what_to_lower() -> None:
     backend = _backend(FULL)
     page = backend.bytes_per_page(0, 16)
     assert page == 2 * 3 * 2 * 16 * 8 * 4, "keys and values, layers, heads, slots, size, bytes"
-    with pytest.raises(CacheMemoryError, match="cache.bytes, --cache-bytes") as caught:
+    with pytest.raises(CacheMemoryError, match=r"cache\.bytes, --cache-bytes") as caught:
         backend.allocate([1 << 40], 16)
     assert caught.value.wanted == page << 40
     PagedRows(backend, 16).run([("a", [1, 2, 3])])
