@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from belady.core.admission import Admission
 from belady.core.budget import StepBudget
 from belady.core.cache import KvCache
 from belady.core.config import ConfigError, CoreConfig
@@ -27,15 +28,13 @@ from belady.core.events import (
     FinishReason,
     FirstToken,
     HintOutcome,
-    Loss,
     Outcome,
     Preempted,
     Refused,
-    Scheduled,
 )
 from belady.core.facts import Aborted, Arrived, CapacityChanged, Fact, Hint, ProgramClosed, StepResult
 from belady.core.intents import Verb
-from belady.core.plan import Admit, Prefill, StepPlan
+from belady.core.plan import Prefill, StepPlan
 from belady.core.queue import ArrivalOrder, WaitingQueue
 from belady.core.request import Request
 from belady.core.row import Phase, Row
@@ -71,6 +70,7 @@ class Scheduler:
         self._events: list[Event] = []
         self.cache.events = self._events
         self._tables = BlockTables(config, self.cache)
+        self._admission = Admission(config, self.cache, self._tables)
         self._draft = Draft()
         self._blocked = False
         """The head of the queue found no room; only another head or an end can change that."""
@@ -460,12 +460,14 @@ class Scheduler:
             if self.running >= self._crowd.limit(self.config.max_running):
                 self._blocked = True
                 break
-            if self._shares_unfinished_prefill(row):
+            if self._admission.shares_unfinished_prefill(row, self._unstored.values()):
                 deferred.append(self._queue.pop())
                 continue
-            if not self._try_admit(row, draft):
+            placed = self._admission.place(row, draft, self._now, alone=not self.running)
+            if placed is None:
                 self._blocked = True
                 break
+            self._events.append(placed)
             self._queue.pop()
             row.phase = Phase.PREFILL
             self._prefilling[row.rid] = self._unstored[row.rid] = row
@@ -476,73 +478,6 @@ class Scheduler:
     def _unsettled(self, row: Row) -> bool:
         """A token of the row is still in flight from before its preemption."""
         return row.settle is not None and bool(self._in_flight) and self._in_flight[0].plan.step <= row.settle
-
-    def _shares_unfinished_prefill(self, row: Row) -> bool:
-        """Somebody is computing a longer part of this prompt than is cached: waiting for it costs less than doing it
-        twice. It ends with that prefill, so nobody starves."""
-        if not self._unstored or not self.config.prefix_cache:
-            return False
-        request = row.request
-        size = self.cache.page_keys
-        cached: int | None = None
-        for other in self._unstored.values():
-            if other.request.namespace != request.namespace:
-                continue
-            shared = self.cache.common_keys(request.prompt, other.request.prompt) // size * size
-            if shared < size:
-                continue
-            if cached is None:
-                cached = self.cache.probe(request.namespace, request.prompt)
-            if shared > cached and other.anchor is not None and other.anchor.end < shared:
-                return True
-        return False
-
-    def _try_admit(self, row: Row, draft: Draft) -> bool:
-        """Match, pin, then look for room: pinning turns evictable pages into protected ones."""
-        request, unit = row.request, self.config.key_tokens
-        row.run += 1
-        total = request.prompt_tokens + row.generated
-        keys = row.keys(total) if self.config.prefix_cache else b""
-        match = self.cache.match(request.namespace, keys, request.program, self._now)
-        matched = min(match.keys * unit, total)
-        limit = min(matched, total - 1)
-        # A key stands for `unit` tokens; windows are checked in whole keys.
-        fit = usable = min(self.cache.usable_keys(match, -(-limit // unit)) * unit, limit)
-        tables = self._tables.make(match, usable, total, row, draft, self._now)
-        if tables is None and match.keys and not self.running:
-            # Nobody will free pages: do without the match, which pins some, rather than wait for ever.
-            self.cache.unpin(match.span, self._now)
-            usable, match = 0, self.cache.match(request.namespace, b"", request.program, self._now)
-            tables = self._tables.make(match, 0, total, row, draft, self._now)
-        if tables is None:
-            self.cache.unpin(match.span, self._now)
-            return False
-        row.anchor, row.tables, row.duplicates = match.span, tables, []
-        row.own_from = usable // self.config.page_size
-        row.computed, row.confirmed, row.target = usable, usable, total
-        row.settle = None
-        row.checkpoint = limit // self.config.page_size * self.config.page_size if fit < limit else None
-        if row.cached is None:
-            row.cached = min(usable, request.prompt_tokens)
-        losses = _losses(matched, limit, fit, usable, match.ghost_keys * unit)
-        self._events.append(
-            Scheduled(
-                self._now,
-                row.rid,
-                request.prompt_tokens,
-                matched,
-                usable,
-                0,
-                matched - usable,
-                losses,
-                row.preemptions > 0,
-                self._now - row.arrived,
-            )
-        )
-        snapshot = tuple(tuple(table) for table in tables)
-        admit = Admit(request, usable, snapshot, row.generated, row.output.tobytes())
-        draft.admits.append((row, row.run, admit))
-        return True
 
     # -- preemption ----------------------------------------------------------------------------------------------
 
@@ -595,14 +530,3 @@ class Scheduler:
             assert span.pins == pins.get(id(span), 0), f"span {span.oid} has {span.pins} pins"
         waiting = sum(1 for row in self._rows.values() if row.phase is Phase.WAITING)
         assert waiting == len(self._queue), f"{waiting} rows wait, the queue counts {len(self._queue)}"
-
-
-def _losses(matched: int, limit: int, fit: int, usable: int, ghost: int) -> tuple[tuple[Loss, int], ...]:
-    """Tokens not reused, by reason; zero counts are left out."""
-    counts = (
-        (Loss.LAST_TOKEN, matched - limit),
-        (Loss.WINDOW, limit - fit),
-        (Loss.NO_ROOM, fit - usable),
-        (Loss.EVICTED, ghost),
-    )
-    return tuple((reason, tokens) for reason, tokens in counts if tokens)
