@@ -11,6 +11,10 @@ import pytest
 from belady.cli import main as cli
 from belady.cli.errors import CommandFailed, UsageError
 from belady.cli.main import main
+from belady.cli.serve import settings_named
+from belady.config import ConfigProblem
+from belady.core.config import ConfigError
+from belady.policy.registry import available
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -143,6 +147,21 @@ def test_policy_list(capsys):
     code, out, _ = run(capsys, "policy", "list", "evict")
     assert code == 0
     assert "lru" in out and "clairvoyant" in out and "fcfs" not in out
+
+
+def test_policy_rows_fit_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, "policy", "list")
+    assert len(out.splitlines()) == len(available()) + 1
+
+
+def test_limits_that_contradict_name_the_setting():
+    with pytest.raises(ConfigProblem, match=r"^engine\.step_tokens: 10 must exceed"), settings_named():
+        raise ConfigError("step_tokens: 10 must exceed max_running (64)")
+    with pytest.raises(ConfigProblem, match=r"^cache\.page_size: "), settings_named():
+        raise ConfigError("page_size: must be at least 1")
+    with pytest.raises(ConfigProblem, match=r"^groups: "), settings_named():
+        raise ConfigError("groups: at least one")
 
 
 def test_the_package_of_commands_loads_no_heavy_library():

@@ -291,6 +291,7 @@ def test_any_workload_reads_right_kv_and_conserves_pages(case: tuple[CoreConfig,
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(max_examples=5000, deadline=None)
 @given(workloads())
 def test_very_many_workloads(case: tuple[CoreConfig, int, int]) -> None:

@@ -55,6 +55,7 @@ def test_any_log(config: CoreConfig, log: ParityLog, depth: int, evict: str) -> 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(configs(), logs(), st.sampled_from([1, 2, 3]), st.sampled_from(["lru", "clairvoyant"]))
 def test_any_log_long(config: CoreConfig, log: ParityLog, depth: int, evict: str) -> None:

@@ -32,8 +32,8 @@ def test_dotted_path_and_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("lrv", {}, "did you mean 'lru'"),
-        ("lru", {"size": 1}, "policy.evict.size: Lru has no such setting"),
+        ("lrv", {}, "policy.evict.name: .* did you mean 'lru'"),
+        ("lru", {"size": 1}, "policy.evict.config.size: Lru has no such setting"),
         (f"{__name__}:Toy", {"wieght": 1}, "did you mean 'weight'"),
         (f"{__name__}:Toy", {"weight": "x"}, "Expected `int`"),
         ("no.such:Thing", {}, "cannot load"),

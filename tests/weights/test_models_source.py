@@ -203,7 +203,7 @@ def test_sharded_checkpoint(tmp_path: Path) -> None:
         ({"hidden_act": "relu"}, "supported: silu"),
         (
             {"rope_parameters": {"rope_type": "yarn", "factor": 2}},
-            "'yarn'; supported: default, linear, llama3",
+            r"'yarn'; supported: default, linear, llama3\. Use another model$",
         ),
         ({"eos_token_id": "x"}, "not a token id"),
     ],
