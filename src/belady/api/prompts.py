@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from belady.api.context import Context
-from belady.api.errors import ApiError, invalid, unsupported
+from belady.api.errors import invalid, unsupported
 from belady.core.client import TextPort
 from belady.text.errors import TemplateError, TokenizerError
 
@@ -108,7 +108,7 @@ async def render_and_encode(
                 messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
             )
         except TemplateError as error:
-            raise _template_failed(error) from error
+            raise invalid(str(error), "messages", "template_error") from error
         # The template writes the special tokens itself.
         return encode(text, prompt, "messages", add_special=False)
 
@@ -127,14 +127,6 @@ def template_variables(
     if reasoning_effort is not None:
         variables.setdefault("reasoning_effort", reasoning_effort)
     return variables
-
-
-def _template_failed(error: TemplateError) -> ApiError:
-    message = (
-        f"{error}. Change the messages (order of roles, system message, tools), or render the prompt yourself and use "
-        f"/v1/completions"
-    )
-    return invalid(message, "messages", "template_error")
 
 
 def encode(text: TextPort, prompt: str, where: str, *, add_special: bool) -> list[int]:

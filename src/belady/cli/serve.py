@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from typing import Any
 from rich.console import Console
 
 from belady.cli.errors import UsageError
-from belady.config import Config, load
+from belady.config import Config, ConfigProblem, load
 from belady.core.client import EngineClient
+from belady.core.config import ConfigError
 
 
 def add_parser(subparsers: Any) -> None:
@@ -81,10 +84,24 @@ def open_engine(config: Config) -> EngineClient:
     from belady.models.source import open_model
 
     name = config.model.source or "the default model"
-    with Console(stderr=True).status(f"Loading {name} ..."), open_model(config.model.source) as source:
+    status = Console(stderr=True).status(f"Loading {name} ...")
+    with settings_named(), status, open_model(config.model.source) as source:
         if source.chat_template is not None and source.chat_template.problem is not None:
             print(f"belady: warning: {source.chat_template.problem}", file=sys.stderr)
         return Engine.load(source, engine_config(config))
+
+
+@contextmanager
+def settings_named() -> Iterator[None]:
+    """The core says which of its own fields is wrong: say which setting that is."""
+    try:
+        yield
+    except ConfigError as error:
+        field, colon, what = str(error).partition(":")
+        section = next(
+            (name for name in ("engine", "cache") if hasattr(getattr(Config(), name), field)), None
+        )
+        raise ConfigProblem(f"{section}.{field}{colon}{what}" if section else str(error)) from error
 
 
 def open_mock() -> EngineClient:

@@ -80,11 +80,11 @@ def available(kind: str | None = None) -> list[Registration]:
 def load(kind: str, name: str, config: Mapping[str, Any] | None = None, *, path: str | None = None) -> Any:
     """Make the policy `name` (a registered name or `module:Class`) of `kind`, with its settings from `config`.
 
-    `path` is where the settings stand in the user's configuration, for messages. Raises `PolicyError`.
+    `path` is where the settings stand in the user's configuration, for messages; by default `policy.KIND.config`, and
+    `policy.KIND.name` for what is wrong with the name. Raises `PolicyError`.
     """
-    path = path or f"policy.{kind}"
-    cls = _resolve(kind, name, path)
-    return cls(_decode(cls, config or {}, path))
+    cls = _resolve(kind, name, path or f"policy.{kind}.name")
+    return cls(_decode(cls, config or {}, path or f"policy.{kind}.config"))
 
 
 def _resolve(kind: str, name: str, path: str) -> type:

@@ -18,6 +18,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from belady.text.errors import TemplateError
 
+_OTHER_MESSAGES = "change them (order of roles, system message, tools), or render the prompt yourself and use the completions endpoint"
+
 
 class _RefusedByTemplateError(Exception):
     """The template called `raise_exception`."""
@@ -81,11 +83,12 @@ class ChatTemplate:
         try:
             return self._template.render(variables)
         except _RefusedByTemplateError as error:
-            raise TemplateError(f"the model's chat template refuses these messages: {error}") from error
+            raise TemplateError(
+                f"the model's chat template refuses these messages ({error}); {_OTHER_MESSAGES}"
+            ) from error
         except Exception as error:  # foreign code may raise anything
             raise TemplateError(
-                f"the model's chat template fails on these messages ({type(error).__name__}: {error}); "
-                f"check roles and content, or use the completions endpoint"
+                f"the model's chat template fails on these messages ({type(error).__name__}: {error}); {_OTHER_MESSAGES}"
             ) from error
 
 

@@ -66,6 +66,10 @@ class Fields:
             self.path, f"`{self.prefix}{key}` {problem}", "Get the file again, or convert the model anew"
         )
 
+    def unsupported(self, key: str, problem: str) -> ModelLoadError:
+        """The error to raise about `key` of a model that is sound, but not for us."""
+        return ModelLoadError(self.path, f"`{self.prefix}{key}` {problem}", "Use another model")
+
     def size(self, key: str, default: int | None = None, *, most: int = 2**31 - 1) -> int:
         """A positive count up to `most`; `default` when absent, an error when there is none."""
         value = self.raw(key)

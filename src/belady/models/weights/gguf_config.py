@@ -66,14 +66,16 @@ def _family(source: WeightSource) -> Family:
 
 def _common(source: WeightSource, fields: Fields, family: Family, names: set[str]) -> dict[str, Any]:
     if fields.raw("expert_count"):
-        raise fields.fail("expert_count", "says that this is a mixture of experts, which is not supported")
+        raise fields.unsupported(
+            "expert_count", "says that this is a mixture of experts, which is not supported"
+        )
     heads = fields.size("attention.head_count")
     hidden = fields.size("embedding_length")
     head_dim = fields.size("attention.key_length", max(1, hidden // heads))
     kv_heads = fields.size("attention.head_count_kv", heads)
     for key in ("rope.dimension_count", "attention.value_length"):
         if fields.size(key, head_dim) != head_dim:
-            raise fields.fail(key, f"differs from the head size {head_dim}, which is not supported")
+            raise fields.unsupported(key, f"differs from the head size {head_dim}, which is not supported")
     if head_dim % 2 or heads % kv_heads:
         raise fields.fail(
             "attention.head_count", f"({heads} heads, {kv_heads} kv heads, size {head_dim}) is uneven"
@@ -130,7 +132,9 @@ def _scaling(
     if kind in (None, "none", "linear"):
         factor = fields.number("rope.scaling.factor", old)
         return None if factor == 1.0 else LinearRope(factor=factor)
-    raise fields.fail("rope.scaling.type", f"is {kind!r}; supported: none, linear, and Llama 3 frequencies")
+    raise fields.unsupported(
+        "rope.scaling.type", f"is {kind!r}; supported: none, linear, and Llama 3 frequencies"
+    )
 
 
 def _gemma3(fields: Fields, common: Mapping[str, Any]) -> dict[str, Any]:

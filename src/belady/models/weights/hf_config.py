@@ -106,7 +106,7 @@ def _common(fields: Fields, family: Family, has_lm_head: bool) -> dict[str, Any]
     key = "hidden_activation" if family == "gemma3" else "hidden_act"
     activation = fields.raw(key) or "silu"
     if activation not in _ACTIVATIONS:
-        raise fields.fail(key, f"is {activation!r}; supported: {', '.join(_ACTIVATIONS)}")
+        raise fields.unsupported(key, f"is {activation!r}; supported: {', '.join(_ACTIVATIONS)}")
     kv_heads = fields.size("num_key_value_heads", heads)
     if heads % kv_heads:
         raise fields.fail("num_key_value_heads", "does not divide `num_attention_heads`")
@@ -166,13 +166,13 @@ def _scaling(fields: Fields, raw: Any) -> RopeScaling | None:
     kind = raw.get("rope_type", raw.get("type", "default"))
     inner = Fields(fields.path, raw)
     if inner.number("partial_rotary_factor", 1.0) != 1.0:
-        raise fields.fail("partial_rotary_factor", "other than 1 is not supported")
+        raise fields.unsupported("partial_rotary_factor", "other than 1 is not supported")
     if kind == "default":
         return None
     if kind == "linear":
         return LinearRope(factor=inner.number("factor"))
     if kind != "llama3":
-        raise fields.fail("rope_scaling", f"has type {kind!r}; supported: default, linear, llama3")
+        raise fields.unsupported("rope_scaling", f"has type {kind!r}; supported: default, linear, llama3")
     scaling = Llama3Rope(
         factor=inner.number("factor"),
         low_freq_factor=inner.number("low_freq_factor"),

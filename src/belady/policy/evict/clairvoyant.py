@@ -1,4 +1,4 @@
-"""Farthest next use goes first: the offline ceiling.
+"""Farthest next use leaves first.
 
 Belady's MIN ("A study of replacement algorithms for a virtual-storage computer", 1966), prefix-closed, over forecasts
 that a driver feeds from a recorded trace (`Request.reuse`). A new run competes like any other, so content that will not

@@ -1,4 +1,4 @@
-"""Least recently used goes first: the baseline.
+"""Least recently used leaves first.
 
 A request touches its whole path at once, so an ancestor is never older than its descendant and the tail of a path goes
 before its head.

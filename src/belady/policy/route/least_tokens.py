@@ -1,4 +1,4 @@
-"""The replica with the fewest pending prompt tokens.
+"""Fewest pending prompt tokens.
 
 Knows no cache.
 """

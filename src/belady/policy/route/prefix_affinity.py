@@ -1,4 +1,4 @@
-"""Longest cached prefix, unless load outweighs it.
+"""Cached prefix against load.
 
 The replica where the fewest tokens are computed before the first answer.
 

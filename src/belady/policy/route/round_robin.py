@@ -1,4 +1,4 @@
-"""One replica after the other: the baseline."""
+"""One replica after the other."""
 
 from __future__ import annotations
 

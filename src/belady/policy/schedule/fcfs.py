@@ -1,6 +1,6 @@
-"""First come, first served within a priority.
+"""First come, first served.
 
-A higher priority is sooner.
+That is within a priority; a higher priority is sooner.
 """
 
 from __future__ import annotations
