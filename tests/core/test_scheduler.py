@@ -65,6 +65,23 @@ def test_repeated_prompt_replays_one_token() -> None:
     assert (scheduled.matched, scheduled.usable, scheduled.losses) == (12, 11, ((Loss.LAST_TOKEN, 1),))
 
 
+def test_copies_of_one_step_keep_to_their_bytes() -> None:
+    groups = (GroupConfig(name="full", pages=64, bytes_per_token=100),)
+    starts = {}
+    for step_bytes in (None, 250):
+        h = Harness(
+            CoreConfig(groups=groups, page_size=4, max_running=8, step_tokens=64, step_bytes=step_bytes)
+        )
+        h.submit(request(1, list(range(10)), max_tokens=1))
+        h.run()
+        h.submit(request(2, [50, 51], max_tokens=1))  # the others arrive while this one runs
+        for rid in (3, 4, 5):  # each copies the two filled slots of the third page: 200 bytes
+            h.submit(request(rid, [*range(10), rid], max_tokens=1))
+        h.run()
+        starts[step_bytes] = [len(plan.copies) for plan in h.plans if plan.copies]
+    assert starts == {None: [3], 250: [2, 1]}
+
+
 def test_namespaces_never_share() -> None:
     h = Harness(config())
     h.submit(request(1, list(range(12)), namespace="a"))

@@ -1,4 +1,4 @@
-"""What one step may still hold: tokens and seconds, as arithmetic. Pages are asked of the cache directly."""
+"""What one step may still hold: tokens, bytes to copy and seconds, as arithmetic. Pages are asked of the cache."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class StepBudget:
 
     def __init__(self, config: CoreConfig, cost: StepCost | None, decodes: int, context: int) -> None:
         self._tokens = config.step_tokens - decodes
+        self._bytes = config.step_bytes
         self._limit = config.step_seconds
         self._cost = cost
         self._decodes = decodes
@@ -24,7 +25,7 @@ class StepBudget:
     @property
     def open(self) -> bool:
         """True while another prefill chunk may fit."""
-        return self._tokens > 0 and not self._spent
+        return self._tokens > 0 and not self._spent and (self._bytes is None or self._bytes > 0)
 
     def chunk(self, want: int, done: int) -> int:
         """Tokens of a prefill that needs `want` more behind `done` computed ones that still fit."""
@@ -47,6 +48,11 @@ class StepBudget:
         """Charge a planned chunk."""
         self._tokens -= count
         self._prefill.append((count, done))
+
+    def spend_bytes(self, count: int) -> None:
+        """Charge bytes of page copies."""
+        if self._bytes is not None:
+            self._bytes -= count
 
     def _seconds(self, count: int, done: int) -> float:
         assert self._cost is not None

@@ -35,6 +35,8 @@ class CoreConfig:
     """Token budget of one step, decode rows included."""
     step_seconds: float | None = None
     """Time budget of one step; needs a `StepCost`. Prefill chunks shrink to meet it."""
+    step_bytes: int | None = None
+    """Bytes of page copies that one step may start, all layer groups together; the first admission always may."""
     max_repeat: int = 64
     """Longest run of decode iterations that one plan may stand for."""
     prefix_cache: bool = True
@@ -54,6 +56,7 @@ class CoreConfig:
             f"step_tokens: {self.step_tokens} must exceed max_running ({self.max_running}), "
             "since every running request decodes in every step",
         )
+        check(self.step_bytes is None or self.step_bytes >= 1, "step_bytes: must be at least 1 byte")
         check(self.max_repeat >= 1, "max_repeat: must be at least 1")
         check(self.max_context >= 2, "max_context: must be at least 2 tokens")
         for i, group in enumerate(self.groups):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from belady.core.config import CoreConfig
 from belady.core.plan import Admit, NewPages, PageCopy, Prefill, StepPlan, Trim
 from belady.core.row import Phase, Row
 
@@ -22,6 +23,14 @@ class Draft:
     pages: list[tuple[Row, int, NewPages]] = field(default_factory=list)
     copies: list[tuple[Row, int, PageCopy]] = field(default_factory=list)
     trims: list[tuple[Row, int, Trim]] = field(default_factory=list)
+
+    def copy_bytes(self, row: Row, config: CoreConfig) -> int:
+        """Bytes that the copies drafted for a row in its present run will move."""
+        return sum(
+            copy.slots * config.groups[copy.group].bytes_per_token
+            for other, run, copy in self.copies
+            if other is row and run == row.run
+        )
 
 
 @dataclass(slots=True)

@@ -468,6 +468,7 @@ class Scheduler:
                 self._blocked = True
                 break
             self._events.append(placed)
+            budget.spend_bytes(draft.copy_bytes(row, self.config))
             self._queue.pop()
             row.phase = Phase.PREFILL
             self._prefilling[row.rid] = self._unstored[row.rid] = row
