@@ -69,9 +69,8 @@ def test_copies_of_one_step_keep_to_their_bytes() -> None:
     groups = (GroupConfig(name="full", pages=64, bytes_per_token=100),)
     starts = {}
     for step_bytes in (None, 250):
-        h = Harness(
-            CoreConfig(groups=groups, page_size=4, max_running=8, step_tokens=64, step_bytes=step_bytes)
-        )
+        limits = CoreConfig(groups=groups, page_size=4, max_running=8, step_tokens=64, step_bytes=step_bytes)
+        h = Harness(limits, depth=1)
         h.submit(request(1, list(range(10)), max_tokens=1))
         h.run()
         h.submit(request(2, [50, 51], max_tokens=1))  # the others arrive while this one runs

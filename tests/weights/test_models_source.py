@@ -245,3 +245,12 @@ def test_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelLoadError, match="can't be reached") as caught:
         open_model("some-org/some-model")
     assert "give its path" in caught.value.remedy
+
+
+def test_a_broken_chat_template_costs_the_chat_endpoint_only(tmp_path: Path) -> None:
+    build("llama", tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{% if %}")
+    with open_model(tmp_path) as source:
+        assert source.chat_template is not None and source.chat_template.problem is not None
+        assert "completions endpoint" in source.chat_template.problem
+        assert source.tokenizer.encode("hi")
