@@ -59,3 +59,5 @@ def test_a_model_of_windows_only_has_a_full_group() -> None:
 def test_max_context_limits() -> None:
     core = resolve(EngineConfig(max_context=100), [group(None)], [1600], 8192)
     assert core.max_context == 100
+    with pytest.raises(EngineError, match=r"max_context is 9000, .* 8192 tokens"):
+        resolve(EngineConfig(max_context=9000), [group(None)], [1600], 8192)

@@ -51,7 +51,12 @@ def resolve(
     window and one step's chunk. Raises `EngineError` (`cache_too_small`) when not even one small request would fit, and
     `belady.core.config.ConfigError` for limits that contradict each other.
     """
-    context = min(context_length, config.max_context or context_length)
+    context = config.max_context or context_length
+    if context > context_length:
+        raise EngineError(
+            "invalid_request",
+            f"engine.max_context is {context}, but this model's window is {context_length} tokens: ask for at most that",
+        )
     windows = [group.window for group in groups]
     if windows[0] is not None:
         # The core needs a group that holds whole contexts; kernels apply the window all the same.
