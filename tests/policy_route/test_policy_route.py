@@ -52,7 +52,7 @@ def test_affinity_without_load_weight_ignores_queues() -> None:
 
 
 def test_settings_are_strict() -> None:
-    with pytest.raises(PolicyError, match=r"policy\.route\.load_wieght.*load_weight"):
+    with pytest.raises(PolicyError, match=r"policy\.route\.config\.load_wieght.*load_weight"):
         load("route", "prefix_affinity", {"load_wieght": 1.0})
     with pytest.raises(PolicyError, match="0 or more"):
         load("route", "prefix_affinity", {"load_weight": -1.0})
