@@ -1,0 +1,1 @@
+"""Scripts that run with a peer's own Python. They import nothing of ours; `host.py` runs one of them."""
